@@ -1530,6 +1530,8 @@ type FeedRequest struct {
 	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`    // further feeds follow: programs wait for them behind the last epoch
 	Total         int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`  // records of an epoch, if known
 	Epochs        int32                  `protobuf:"varint,6,opt,name=epochs,proto3" json:"epochs,omitempty"`
+	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"`   // the source cannot be read again: a restart of the tasks fails the run
+	Again         bool                   `protobuf:"varint,8,opt,name=again,proto3" json:"again,omitempty"` // this continues a feed that ended with FeedUpdate's again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1604,6 +1606,20 @@ func (x *FeedRequest) GetEpochs() int32 {
 		return x.Epochs
 	}
 	return 0
+}
+
+func (x *FeedRequest) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
+func (x *FeedRequest) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 type FeedEpochFed struct {
@@ -1718,6 +1734,7 @@ type FeedUpdate struct {
 	Stop          bool                   `protobuf:"varint,4,opt,name=stop,proto3" json:"stop,omitempty"`      // the source is to stop: nobody reads
 	Over          bool                   `protobuf:"varint,5,opt,name=over,proto3" json:"over,omitempty"`      // everything was fed, or failed
 	Failure       *Failure               `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	Again         bool                   `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"` // with over: the tasks are started again, and are to be fed from the first record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1792,6 +1809,13 @@ func (x *FeedUpdate) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *FeedUpdate) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 // FeedOpen: where the source's producers find the holders.
@@ -2141,20 +2165,22 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x19.tfcluster.v1.FeedRequestH\x00R\arequest\x129\n" +
 	"\tepoch_fed\x18\x02 \x01(\v2\x1a.tfcluster.v1.FeedEpochFedH\x00R\bepochFed\x128\n" +
 	"\x06failed\x18\x03 \x01(\v2\x1e.tfcluster.v1.FeedSourceFailedH\x00R\x06failedB\t\n" +
-	"\acommand\"\x8f\x01\n" +
+	"\acommand\"\xb9\x01\n" +
 	"\vFeedRequest\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x16\n" +
 	"\x06uneven\x18\x03 \x01(\tR\x06uneven\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x03R\x05total\x12\x16\n" +
-	"\x06epochs\x18\x06 \x01(\x05R\x06epochs\"L\n" +
+	"\x06epochs\x18\x06 \x01(\x05R\x06epochs\x12\x12\n" +
+	"\x04once\x18\a \x01(\bR\x04once\x12\x14\n" +
+	"\x05again\x18\b \x01(\bR\x05again\"L\n" +
 	"\fFeedEpochFed\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x05R\x05epoch\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"*\n" +
 	"\x10FeedSourceFailed\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe3\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xf9\x01\n" +
 	"\n" +
 	"FeedUpdate\x12*\n" +
 	"\x04open\x18\x01 \x01(\v2\x16.tfcluster.v1.FeedOpenR\x04open\x126\n" +
@@ -2162,7 +2188,8 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\awaiting\x18\x03 \x01(\tR\awaiting\x12\x12\n" +
 	"\x04stop\x18\x04 \x01(\bR\x04stop\x12\x12\n" +
 	"\x04over\x18\x05 \x01(\bR\x04over\x12/\n" +
-	"\afailure\x18\x06 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\"\x97\x01\n" +
+	"\afailure\x18\x06 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12\x14\n" +
+	"\x05again\x18\a \x01(\bR\x05again\"\x97\x01\n" +
 	"\bFeedOpen\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x122\n" +

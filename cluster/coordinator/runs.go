@@ -223,6 +223,16 @@ func (f feedable) FeedableRun(ctx context.Context) (dispatch.Run, error) {
 	return run, err
 }
 
+// Note implements dispatch.Runs.
+func (f feedable) Note(ctx context.Context, text string) error {
+	return f.c.call(ctx, func() { f.c.note(text, true); f.c.subs.wake() })
+}
+
+// Fail implements dispatch.Runs.
+func (f feedable) Fail(ctx context.Context, run int32, why *clusterpb.Failure) error {
+	return f.c.call(ctx, func() { f.c.handle(lifecycle.FeedFailed{Run: run, Failure: why}) })
+}
+
 // feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.
 func (c *Coordinator) feedableRun() dispatch.Run {
 	r := c.lc.Run()
@@ -232,16 +242,25 @@ func (c *Coordinator) feedableRun() dispatch.Run {
 	case r == nil:
 		return dispatch.Run{Over: "no program has been started"}
 	}
-	run := dispatch.Run{ID: r.Spec.ID}
+	run := dispatch.Run{ID: r.Spec.ID, Attempt: int32(r.Attempt), Entering: r.State != lifecycle.RunRunning, Ended: map[string]bool{}}
+	restarting := r.State == lifecycle.RunRestarting
 	switch {
+	case restarting:
+		run.Attempt++
 	case r.Stopping:
 		run.Over = fmt.Sprintf("run %d is being stopped", run.ID)
 	case !r.State.Open():
 		run.Over = fmt.Sprintf("run %d has ended: it %s", run.ID, r.State)
 	}
 	for _, t := range r.Tasks {
-		if t.ID.Role == cluster.Chief || t.ID.Role == cluster.Worker {
-			run.Tasks = append(run.Tasks, dispatch.Task{Name: t.ID.String(), Attempt: int32(t.Attempt)})
+		name := t.ID.String()
+		switch {
+		case t.ID.Role != cluster.Chief && t.ID.Role != cluster.Worker:
+		case restarting: // what the task was does not count any more
+			run.Tasks = append(run.Tasks, dispatch.Task{Name: name})
+		case !t.JoinedServer:
+			run.Tasks = append(run.Tasks, dispatch.Task{Name: name, Attempt: int32(t.Attempt)})
+			run.Ended[name] = t.State == lifecycle.TaskExited || t.State == lifecycle.TaskEnded
 		}
 	}
 	return run

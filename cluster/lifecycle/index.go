@@ -43,7 +43,7 @@ func (n *taskCounts) of(s TaskState) *int {
 func (n *taskCounts) add(t *Task, by int) {
 	if in := n.of(t.State); in != nil {
 		*in += by
-		if t.joinedServer {
+		if t.JoinedServer {
 			n.joined += by
 		}
 	}

@@ -51,7 +51,7 @@ func checkCounts(t *testing.T, l *Machine) {
 		n.waiting += one(k.State == TaskWaiting)
 		n.launching += one(k.State == TaskLaunching)
 		n.running += one(k.State == TaskRunning)
-		n.joined += one(k.alive() && k.joinedServer)
+		n.joined += one(k.alive() && k.JoinedServer)
 		if k.State == TaskWaiting && k.Awaits != n.awaits {
 			t.Errorf("%s waits for %q, but its role for %q", k.ID, k.Awaits, n.awaits)
 		}

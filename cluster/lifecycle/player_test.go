@@ -124,7 +124,7 @@ func (p *player) do(line string) error {
 		delete(p.armed, name)
 		p.step(TimerFired{name})
 	case "clients":
-		n, err := strconv.Atoi(word(0))
+		n, err := strconv.Atoi(words[0])
 		if err != nil {
 			return err
 		}
@@ -225,6 +225,12 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 		for _, t := range tasks() {
 			p.step(ServerJoined{p.run, t})
 		}
+	case "feed-failed":
+		run, err := strconv.Atoi(words[0])
+		if err != nil {
+			return err
+		}
+		p.step(FeedFailed{int32(run), &clusterpb.Failure{Kind: "task", ExitCode: 1, Summary: strings.Join(words[1:], " ")}})
 	case "exit":
 		for _, t := range tasks() {
 			p.step(ProgramExited{Run: p.run, Attempt: p.l.run.task(t).Attempt, Task: t, Exit: &clusterpb.Exited{

@@ -111,7 +111,7 @@ func (l *Machine) ended(role string) bool {
 // serves reports whether a worker is in tf.distribute.Server.join() for a chief that has ended.
 func (l *Machine) serves(t *Task) bool {
 	chief := l.run.task(cluster.TaskID{Role: cluster.Chief})
-	return t.joinedServer && t.ID.Role == cluster.Worker && chief != nil && !chief.alive()
+	return t.JoinedServer && t.ID.Role == cluster.Worker && chief != nil && !chief.alive()
 }
 
 // checkDone closes the run once the tasks that it waits for have ended. Parameter servers and

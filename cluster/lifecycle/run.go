@@ -78,7 +78,7 @@ type Task struct {
 	exec         cluster.ExecutorID
 	State        TaskState
 	entered      bool
-	joinedServer bool
+	JoinedServer bool // it is in tf.distribute.Server.join()
 	Restarts     int
 	Attempt      int // the run's attempt, plus LoneRestart for each time it was restarted alone
 	Exit         *clusterpb.Exited
@@ -118,12 +118,16 @@ func (l *Machine) stepRun(e Event) {
 		}
 	case ServerJoined:
 		if t := l.OpenTask(e.Run, e.Task); t != nil {
-			l.run.setTask(t, func() { t.joinedServer = true })
+			l.run.setTask(t, func() { t.JoinedServer = true })
 			l.launchDue()
 			l.checkDone()
 		}
 	case ProgramExited:
 		l.exited(e)
+	case FeedFailed:
+		if r := l.run; r != nil && r.Spec.ID == e.Run && r.State.Open() && !r.Stopping {
+			l.closeRun("failed", e.Failure, l.limits.failGrace)
+		}
 	case UsageReported:
 		if x := l.Executor(e.Exec); x != nil {
 			if _, runs := e.Stopped[x.Task]; runs {
@@ -260,7 +264,7 @@ func (l *Machine) launch(x *Executor) {
 	r := l.run
 	t := r.task(x.Task)
 	t.Attempt = r.Attempt + LoneRestart*t.Restarts
-	r.setTask(t, func() { t.State, t.Exit, t.entered, t.joinedServer = TaskLaunching, nil, false, false })
+	r.setTask(t, func() { t.State, t.Exit, t.entered, t.JoinedServer = TaskLaunching, nil, false, false })
 	t.asked, t.signaled, t.leaving = false, false, false
 	l.setBusy(x, true)
 	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster})

@@ -37,6 +37,11 @@ type (
 		Task    cluster.TaskID
 		Exit    *clusterpb.Exited
 	}
+	// FeedFailed reports that a run cannot be fed any more, and why.
+	FeedFailed struct {
+		Run     int32
+		Failure *clusterpb.Failure
+	}
 	// UsageReported has the live tasks of an executor; the value is true if a signal has
 	// stopped the process.
 	UsageReported struct {

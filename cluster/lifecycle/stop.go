@@ -127,7 +127,7 @@ func (l *Machine) busyTasks(matches func(*Task) bool) []*Task {
 // trains reports whether a task's program may have state to save. An evaluator and a task that
 // has not entered its program have none; roles that are not tracked serve the training tasks.
 func (l *Machine) trains(t *Task) bool {
-	return t.entered && !t.joinedServer && l.policy(t.ID.Role).kind == cluster.Tracked
+	return t.entered && !t.JoinedServer && l.policy(t.ID.Role).kind == cluster.Tracked
 }
 
 // askSteps asks training tasks for their step and signals tasks that need not be waited for.

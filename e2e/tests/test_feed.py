@@ -73,6 +73,23 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "no run takes data: run 1 has ended: it finished" in cell.error, cell.all
 
 
+@pytest.mark.parametrize("option", ["", "--detach"])
+def test_what_a_cell_keeps_of_the_waiting(notebook: Notebook, option: str) -> None:
+    """train shows which tasks have not asked for data in its view, not in lines that stay."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok(
+        COUNT + TOTAL + "def late(args, ctx):\n    import time\n"
+        "    time.sleep(3 * ctx.task_index)\n    return count(args, ctx)\nrecords = np.arange(1000)"
+    )
+    notebook.ok("%tfcluster start late")
+    cell = notebook.ok(f"%tfcluster train records {option}")
+    assert "waiting for worker:1 to call ctx.get_data_feed()" in "".join(cell.plain), cell.all
+    assert "waiting" not in cell.plain[-1] + cell.text, cell.all
+    assert ("run 1 is fed; %tfcluster wait shows how far it is" in cell.plain[-1]) == bool(option), cell.all
+    cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
+    assert cell.result == "(1000, {1}, 1000)", cell.all
+
+
 def test_a_program_that_fails(notebook: Notebook) -> None:
     """The cell shows the program's own error, at once, while the source has more records than fit."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
@@ -174,3 +191,56 @@ def test_fit_under_a_strategy(notebook: Notebook) -> None:
     )
     assert cell.result == "(True, 316)", cell.all  # of 16 records: half of a global batch
     assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
+
+
+SERVERS = """
+def main_fun(args, ctx):
+    import numpy as np, tensorflow as tf
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if ctx.job_name in ("worker", "ps"):
+        tf.distribute.Server(
+            resolver.cluster_spec(), job_name=ctx.job_name, task_index=ctx.task_index, protocol="grpc"
+        ).join()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        total, count = tf.Variable(0, dtype=tf.int64), tf.Variable(0, dtype=tf.int64)
+
+    @tf.function
+    def add(batch):
+        total.assign_add(tf.reduce_sum(batch))
+        count.assign_add(tf.shape(batch, out_type=tf.int64)[0])
+
+    feed, seen = ctx.get_data_feed(), 0
+    if args[0] == "per-worker":
+        coordinator.create_per_worker_dataset(lambda: feed.as_dataset(64))
+    for _ in range(ctx.epochs):
+        for batch in feed.as_dataset(64) if args[0] == "dataset" else feed.as_iterable(64):
+            coordinator.schedule(add, args=(batch,))
+            seen += len(batch)
+    coordinator.join()
+    return int(total.numpy()), int(count.numpy()), seen
+"""
+
+
+def test_parameter_servers(notebook: Notebook) -> None:
+    """The chief reads every record, and gives batches to the workers, which only serve: nobody waits for them."""
+    notebook.ok("%tfcluster reserve --backend local --chief --workers 1 --ps 1\nimport numpy as np, time")
+    notebook.ok(SERVERS + "records = np.arange(1003)")
+    for way in ("iterable", "dataset"):
+        notebook.ok(f"%tfcluster start main_fun {way}")
+        cell = notebook.ok("run = %tfcluster train records --epochs 2\nrun.result", timeout=50)
+        assert cell.result == f"({1003 * 1002}, 2006, 2006)", cell.all
+    notebook.ok("%tfcluster start main_fun per-worker")
+    cell = notebook.fails("%tfcluster train records", timeout=50)
+    assert "pass batches to coordinator.schedule" in cell.error, cell.all
+
+
+def test_servers_alone(notebook: Notebook) -> None:
+    """Where every task serves nobody can be fed, and train says so at once."""
+    notebook.ok("%tfcluster reserve --backend local --workers 1 --ps 1\nimport numpy as np, time")
+    notebook.ok(SERVERS + "records = np.arange(1003)\n%tfcluster start main_fun iterable")
+    notebook.ok("begin = time.monotonic()")
+    cell = notebook.fails("%tfcluster train records")
+    assert "no task of run 1 reads it" in cell.error and "tf.distribute.Server.join()" in cell.error, cell.all
+    assert notebook.ok("time.monotonic() - begin < 30").result == "True"

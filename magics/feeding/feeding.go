@@ -3,8 +3,10 @@
 package feeding
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -35,14 +37,16 @@ func (f *Failed) Unwrap() error { return f.ClusterError }
 // Feed is a feed that is open. Its methods may be called from any goroutine.
 type Feed struct {
 	py      bridge.Python
+	member  *session.Handle
 	id      string // Python's name for it
 	request Request
+	begun   *clusterpb.FeedRequest // what the driver is asked for
 	stream  interface {
 		Send(*clusterpb.FeedCommand) error
 		Recv() (*clusterpb.FeedUpdate, error)
 		CloseSend() error
 	}
-	cancel context.CancelFunc
+	cancel context.CancelFunc // of stream
 	open   *clusterpb.FeedOpen
 	order  map[string]any
 
@@ -51,6 +55,7 @@ type Feed struct {
 	mu sync.Mutex
 	// guarded by mu
 	progress *clusterpb.FeedProgress
+	waiting  string // what it waits for before it begins again
 }
 
 // description is what Python says of DATA.
@@ -64,7 +69,10 @@ type description struct {
 // Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
 // long as ctx; waiting is called with what the feed waits for until then.
 func Open(ctx context.Context, py bridge.Python, member *session.Handle, request Request, waiting func(string)) (*Feed, error) {
-	f := &Feed{py: py, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request, ended: make(chan error, 1)}
+	f := &Feed{
+		py: py, member: member, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request,
+		cancel: func() {}, ended: make(chan error, 1),
+	}
 	about, err := f.describe(ctx)
 	if err != nil {
 		return nil, err
@@ -73,24 +81,18 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 	if err != nil {
 		return nil, fmt.Errorf("describe the feed: %w", err)
 	}
-	ctx, f.cancel = context.WithCancel(ctx)
-	if err := f.begin(ctx, member, plan, about); err != nil {
+	f.order = map[string]any{"binary": about.Plan["binary"]}
+	f.begun = &clusterpb.FeedRequest{
+		Mode: request.Mode, Plan: string(plan), Uneven: request.Uneven, More: request.More, Total: about.Total, Epochs: int32(request.Epochs),
+		Once: about.Once,
+	}
+	update, err := f.begin(ctx, waiting)
+	if err == nil && update.GetOver() {
+		err = &result.ClusterError{Text: update.GetFailure().GetSummary(), Remedy: update.GetFailure().GetRemedy(), Code: 2}
+	}
+	if err != nil {
 		f.close()
 		return nil, err
-	}
-	for f.open == nil {
-		update, err := f.stream.Recv()
-		switch {
-		case err != nil:
-			f.close()
-			return nil, member.Explain(err)
-		case update.GetFailure() != nil:
-			f.close()
-			return nil, &result.ClusterError{Text: update.GetFailure().GetSummary(), Remedy: update.GetFailure().GetRemedy(), Code: 2}
-		case update.GetWaiting() != "":
-			waiting(update.GetWaiting())
-		}
-		f.open = update.GetOpen()
 	}
 	return f, nil
 }
@@ -110,24 +112,29 @@ func (f *Feed) describe(ctx context.Context) (description, error) {
 	return about, nil
 }
 
-func (f *Feed) begin(ctx context.Context, member *session.Handle, plan []byte, about description) error {
-	feeds, err := member.Feeds()
+// begin asks the driver for a feed and waits until it is open, or over. The caller closes f after an error.
+func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.FeedUpdate, error) {
+	feeds, err := f.member.Feeds()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	ctx, f.cancel = context.WithCancel(ctx)
 	stream, err := feeds.Feed(ctx)
-	if err != nil {
-		return member.Explain(err)
+	if err == nil {
+		f.stream = stream
+		err = stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Request{Request: f.begun}})
 	}
-	f.stream = stream
-	f.order = map[string]any{"binary": about.Plan["binary"]}
-	err = stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Request{Request: &clusterpb.FeedRequest{
-		Mode: f.request.Mode, Plan: string(plan), Uneven: f.request.Uneven, More: f.request.More, Total: about.Total, Epochs: int32(f.request.Epochs),
-	}}})
-	if err != nil {
-		return member.Explain(err)
+	for err == nil {
+		var update *clusterpb.FeedUpdate
+		if update, err = stream.Recv(); err != nil {
+			break
+		}
+		if f.open = update.GetOpen(); f.open != nil || update.GetOver() {
+			return update, nil
+		}
+		waiting(update.GetWaiting())
 	}
-	return nil
+	return nil, f.member.Explain(err)
 }
 
 // Run delivers the data until the feed is over. Ended says how it ended.
@@ -138,6 +145,61 @@ func (f *Feed) Ended() <-chan error { return f.ended }
 
 func (f *Feed) run(ctx context.Context) error {
 	defer f.close()
+	for {
+		err := f.deliver(ctx)
+		if !errors.Is(err, errAgain) {
+			return err
+		}
+		if update, err := f.again(ctx); err != nil || update.GetOver() {
+			return cmp.Or(err, failure(update))
+		}
+	}
+}
+
+// errAgain says that the tasks are started again, and are to be fed from the first record.
+var errAgain = errors.New("the tasks are started again")
+
+// again begins the feed again, after what reads the source has ended.
+func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
+	f.cancel()
+	f.mu.Lock()
+	f.progress = nil
+	f.mu.Unlock()
+	var ended bool
+	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_again", map[string]any{"id": f.id}, &ended); err != nil {
+		return nil, fmt.Errorf("read %s from the first record again: %w", f.request.Data, err)
+	}
+	f.begun.Again = true
+	defer f.waits("")
+	return f.begin(ctx, f.waits)
+}
+
+func (f *Feed) waits(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = what
+}
+
+// Waiting returns what the feed waits for before it begins again; "" while it is on, and of no feed.
+func (f *Feed) Waiting() string {
+	if f == nil {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting
+}
+
+// failure returns why the driver gave a feed up; nil if it did not.
+func failure(u *clusterpb.FeedUpdate) error {
+	if u.GetFailure() == nil {
+		return nil
+	}
+	return &Failed{&result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}}
+}
+
+// deliver delivers the data to one attempt of the run's tasks.
+func (f *Feed) deliver(ctx context.Context) error {
 	holders := []map[string]any{}
 	for _, h := range f.open.GetHolders() {
 		holders = append(holders, map[string]any{"task": h.GetTask(), "host": h.GetHost(), "socket": h.GetSocket()})
@@ -169,18 +231,20 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 			stopped = true
 			close(stop)
 		}
-		if !u.GetOver() {
-			continue
+		switch {
+		case !u.GetOver():
+		case u.GetAgain():
+			return errAgain
+		case u.GetFailure().GetKind() == "source":
+			return errSource
+		default:
+			return failure(u)
 		}
-		if u.GetFailure() != nil {
-			return &Failed{&result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}}
-		}
-		return nil
 	}
 }
 
-// stopGrace is the time in which the driver says why a holder takes no more.
-const stopGrace = 10 * time.Second
+// stopGrace is the time in which the driver, without being asked, says why a holder takes no more.
+const stopGrace = 2 * time.Second
 
 // fed is what Python says of the delivery.
 type fed struct {
@@ -208,11 +272,11 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			return err
 		case <-stop:
 			stop, python = nil, nil
-			f.forget()
+			f.tell("feed_stop")
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late: // the driver knows no reason
-			return f.failed(stopped)
+			return f.failed(ctx, stopped, updates)
 		case a := <-python:
 			state := a.fed
 			if a.err != nil {
@@ -230,10 +294,10 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 				python = nil
 			}
 			if state.Stopped != "" {
-				stopped, late = fed{Name: "Refused", Error: state.Stopped}, time.After(stopGrace)
+				stopped, late = fed{Name: "Refused", Error: state.Stopped, Stopped: state.Stopped}, time.After(stopGrace)
 			}
 			if state.Error != "" {
-				return f.failed(state)
+				return f.failed(ctx, state, updates)
 			}
 		}
 	}
@@ -259,18 +323,24 @@ func (f *Feed) ask(ctx context.Context, states chan<- answered) {
 	}
 }
 
-// failed ends a feed whose source failed; the run goes on, and another feed may follow.
-func (f *Feed) failed(state fed) error {
+// errSource says that the driver knows no other cause than what this client has told it.
+var errSource = errors.New("the source failed")
+
+// failed ends a feed whose source failed, or whose holders take no more; the run goes on, and another feed may follow.
+// The driver may know the cause: the feed had failed before, the run has ended, or its tasks are started again.
+func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) error {
 	reason := (&bridge.PythonError{Name: state.Name, Text: state.Error}).Error()
-	err := f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}})
-	if err == nil {
-		_, err = f.stream.Recv() // until the driver has it
+	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}) // else the updates have ended
+	select {
+	case err := <-updates:
+		if err == nil && state.Stopped != "" || err != nil && !errors.Is(err, errSource) {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	if state.Name == "Refused" {
 		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: train again, or stop", Code: 2}
-	}
-	if err != nil && state.Error == "" {
-		return fmt.Errorf("follow the feed: %w", err)
 	}
 	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: train again, or stop"}
 }
@@ -281,12 +351,15 @@ func (f *Feed) close() {
 	f.cancel()
 }
 
-// forget has Python end the delivery.
-func (f *Feed) forget() {
+// forget has Python end the delivery and forget the data.
+func (f *Feed) forget() { f.tell("feed_end") }
+
+// tell has Python do something with the feed that a Python which is gone need not do.
+func (f *Feed) tell(fn string) {
 	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
 	defer cancel()
-	var ended bool
-	_ = f.py.Call(ctx, "feed_end", map[string]any{"id": f.id}, &ended) // a Python that is gone delivers nothing
+	var done bool
+	_ = f.py.Call(ctx, fn, map[string]any{"id": f.id}, &done) // else it is gone
 }
 
 // Progress returns how far the feed is; nil before it has begun, and of no feed.
@@ -315,9 +388,4 @@ func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, er
 }
 
 // Forget gives up what inference made.
-func (f *Feed) Forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
-	defer cancel()
-	var forgotten bool
-	_ = f.py.Call(ctx, "feed_forget", map[string]any{"id": f.id}, &forgotten) // a Python that is gone has nothing
-}
+func (f *Feed) Forget() { f.tell("feed_forget") }

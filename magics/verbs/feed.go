@@ -89,6 +89,9 @@ func (inv *invocation) train(ctx context.Context) (result.Value, error) {
 		if err != nil {
 			return nil, m.Explain(err)
 		}
+		inv.shown().Show(true, func() render.Bundle {
+			return render.Line(fmt.Sprintf("run %d is fed; %s shows how far it is", st.GetRun().GetId(), inv.session.Say("wait")))
+		})
 		return result.OfRun(m.Name, st.GetRun()), nil
 	}
 	return inv.waitLive(ctx, m)
@@ -112,7 +115,7 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 	watching := context.AfterFunc(opening, end) // an interrupt ends the waiting
 	feed, err := feeding.Open(feedCtx, inv.py, m, feeding.Request{
 		Data: inv.Words[0], Mode: mode, Uneven: uneven, Epochs: int(inv.Count("epochs", 1)), More: inv.Has("more"), Plan: plan,
-	}, func(text string) { inv.out.Stderr(text + "\n") })
+	}, func(text string) { inv.shown().Show(true, func() render.Bundle { return render.Bundle{}.Busy(text) }) })
 	if watching(); opening.Err() != nil {
 		end()
 		return nil, &result.Interrupted{Text: "nothing was fed"}

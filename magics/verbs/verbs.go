@@ -104,6 +104,15 @@ type invocation struct {
 	oneRun  bool          // the executors are for one run, and released with it
 	feed    *feeding.Feed // what the run is fed; nil: nothing
 	fed     bool          // feed has ended
+	view    *render.View  // of the run; nil before it shows anything
+}
+
+// shown returns the cell's view of the run.
+func (inv *invocation) shown() *render.View {
+	if inv.view == nil {
+		inv.view = render.NewView(inv.out)
+	}
+	return inv.view
 }
 
 // interruptible returns a context that an interrupt of the cell cancels. cancel waits until no

@@ -65,7 +65,7 @@ func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.
 			show = sub.Show
 		}
 	}
-	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, render.NewView(inv.out))
+	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, inv.shown())
 }
 
 // follow shows a run in v until its end; run 0 is the active or last one.
@@ -208,7 +208,13 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 // progress shows the active run. A closed notebook keeps this output, so it has the time and
 // how to see more.
 func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
+	if f.inv.feed != nil { // it is this cell that feeds the run
+		st.WantsData = false
+	}
 	b := render.RunView(render.WithoutFailure(st))
+	if w := f.inv.feed.Waiting(); w != "" {
+		b = b.Busy(w)
+	}
 	if p := f.inv.feed.Progress(); p != nil && render.Active(st) {
 		b = b.Line(feedLine(p, false))
 	}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -21,8 +22,10 @@ const longest = 10 * time.Second
 
 // fakeRuns is a coordinator with one run.
 type fakeRuns struct {
-	mu  sync.Mutex
-	run Run
+	mu    sync.Mutex
+	run   Run
+	notes []string
+	why   *clusterpb.Failure // of the run
 }
 
 func (r *fakeRuns) FeedableRun(context.Context) (Run, error) {
@@ -31,10 +34,48 @@ func (r *fakeRuns) FeedableRun(context.Context) (Run, error) {
 	return r.run, nil
 }
 
-func (r *fakeRuns) end(why string) {
+func (r *fakeRuns) Note(_ context.Context, text string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.run.Over = why
+	r.notes = append(r.notes, text)
+	return nil
+}
+
+func (r *fakeRuns) Fail(_ context.Context, run int32, why *clusterpb.Failure) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run.Over, r.why = fmt.Sprintf("run %d has ended: it failed", run), why
+	return nil
+}
+
+// told returns what was noted, and why the run failed.
+func (r *fakeRuns) told() (notes []string, why *clusterpb.Failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.notes, r.why
+}
+
+func (r *fakeRuns) end(why string) {
+	r.change(func(run *Run) { run.Over = why })
+}
+
+// change changes the run; Tasks are replaced as a whole.
+func (r *fakeRuns) change(how func(*Run)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	how(&r.run)
+}
+
+// restart starts every task again; they do not attend yet.
+func (r *fakeRuns) restart() {
+	r.change(func(run *Run) {
+		run.Attempt++
+		var tasks []Task
+		for _, t := range run.Tasks {
+			tasks = append(tasks, Task{Name: t.Name, Attempt: run.Attempt})
+		}
+		run.Tasks = tasks
+	})
 }
 
 // bed is a driver with a run, and a connection to it.
@@ -84,6 +125,12 @@ type fakeHolder struct {
 
 func (b *bed) attend(task string) *fakeHolder {
 	b.t.Helper()
+	return b.attends(task, 0)
+}
+
+// attends has a task of an attempt attend.
+func (b *bed) attends(task string, attempt int32) *fakeHolder {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	b.t.Cleanup(cancel)
 	stream, err := clusterpb.NewFeedsClient(b.conn).Attend(ctx)
@@ -91,7 +138,7 @@ func (b *bed) attend(task string) *fakeHolder {
 		b.t.Fatal(err)
 	}
 	h := &fakeHolder{b: b, task: task, stream: stream, end: cancel}
-	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: &clusterpb.HolderHello{Run: 1, Task: task, Host: "host", Socket: "/" + task}}})
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: &clusterpb.HolderHello{Run: 1, Attempt: attempt, Task: task, Host: "host", Socket: "/" + task}}})
 	return h
 }
 
@@ -216,11 +263,29 @@ func (c *fakeClient) opened() *clusterpb.FeedOpen {
 // over waits for the last update.
 func (c *fakeClient) over() *clusterpb.FeedUpdate {
 	c.b.t.Helper()
-	for {
-		if u := c.hear(); u.GetOver() {
+	return c.until("the end of the feed", (*clusterpb.FeedUpdate).GetOver)
+}
+
+// until waits for an update that is what it has to be.
+func (c *fakeClient) until(what string, is func(*clusterpb.FeedUpdate) bool) *clusterpb.FeedUpdate {
+	c.b.t.Helper()
+	for end := time.Now().Add(longest); time.Now().Before(end); {
+		u := c.hear()
+		if is(u) {
 			return u
 		}
+		if u.GetOver() {
+			c.b.t.Fatalf("the feed is over before %s: %v", what, u)
+		}
 	}
+	c.b.t.Fatalf("there is no %s", what)
+	panic("unreachable")
+}
+
+// reads waits until so many records have been read; the feed is not over then.
+func (c *fakeClient) reads(records int64) {
+	c.b.t.Helper()
+	c.until("the reading", func(u *clusterpb.FeedUpdate) bool { return !u.GetOver() && u.GetProgress().GetFed() == records })
 }
 
 func (c *fakeClient) fed(rows int64) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +36,9 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	if failure != nil {
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
 	}
+	if s == nil { // why its run has ended is said by the run
+		return stream.Send(&clusterpb.FeedUpdate{Over: true})
+	}
 	defer d.end(s)
 	if err := d.addRelay(stream.Context(), s); err != nil {
 		d.log.Warn("producers on hosts without an executor will find none", "err", err)
@@ -62,25 +64,31 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	return d.follow(stream, s, commands)
 }
 
-// begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, or an error
-// of the stream.
+// begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, an error of
+// the stream, or nothing if the run of a feed that begins again has ended.
 func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], request *clusterpb.FeedRequest) (*session, *clusterpb.Failure, error) {
 	ctx := stream.Context()
-	deadline := time.Now().Add(d.patience.ask)
+	var deadline time.Time // counted from when every task is in its program: the lifecycle limits the time before
 	said := ""
 	for {
 		run, err := d.runs.FeedableRun(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		if run.Over != "" {
+		switch {
+		case run.Over != "" && request.GetAgain():
+			return nil, nil, nil
+		case run.Over != "":
 			return nil, noReader(run.Over), nil
+		}
+		if run.Entering || deadline.IsZero() {
+			deadline = time.Now().Add(d.patience.ask)
 		}
 		s, missing, failure := d.tryBegin(request, run, time.Now().After(deadline))
 		if s != nil || failure != nil {
 			return s, failure, nil
 		}
-		if waiting := fmt.Sprintf("waiting for %s to call ctx.get_data_feed()", strings.Join(missing, ", ")); waiting != said {
+		if waiting := waitingFor(run, missing); waiting != said {
 			said = waiting
 			if err := stream.Send(&clusterpb.FeedUpdate{Waiting: waiting}); err != nil {
 				return nil, nil, err
@@ -90,6 +98,14 @@ func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 			return nil, nil, err
 		}
 	}
+}
+
+// waitingFor says what a feed waits for before it begins.
+func waitingFor(run Run, missing []string) string {
+	if run.ID == 0 {
+		return "waiting for the run to start"
+	}
+	return fmt.Sprintf("waiting for %s to call ctx.get_data_feed()", strings.Join(missing, ", "))
 }
 
 // noReader is the failure of a feed that no program takes.
@@ -105,30 +121,23 @@ func noReader(why string) *clusterpb.Failure {
 func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) (s *session, missing []string, failure *clusterpb.Failure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.on != nil {
-		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait, or stop"}
-	}
-	holders := map[string]*holder{}
-	over := 0
-	for _, task := range run.Tasks {
-		h := d.holders[holderKey{run.ID, task}]
-		switch {
-		case h == nil:
-			missing = append(missing, task.Name)
-		case h.over:
-			over++
-		default:
-			holders[task.Name] = h
+	holders, missing := d.holdersOf(run)
+	for _, h := range holders {
+		if h.over {
+			return nil, nil, &clusterpb.Failure{
+				Kind: "usage", Summary: fmt.Sprintf("the feed of run %d is over", run.ID), ExitCode: 2,
+				Remedy: "train --more keeps a feed open for the next train; else start the program again",
+			}
 		}
 	}
 	switch {
-	case over > 0:
-		return nil, nil, &clusterpb.Failure{
-			Kind: "usage", Summary: fmt.Sprintf("the feed of run %d is over", run.ID), ExitCode: 2,
-			Remedy: "train --more keeps a feed open for the next train; else start the program again",
-		}
-	case len(missing) == 0 || late && len(holders) > 0:
+	case d.on != nil:
+		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait, or stop"}
+	case run.ID == 0:
+	case len(holders) > 0 && (late || len(missing) == 0):
 		return d.newSession(request, run, holders), nil, nil
+	case len(missing) == 0:
+		return nil, nil, noReader(fmt.Sprintf("no task of run %d reads it: chief and workers have ended, or are in tf.distribute.Server.join()", run.ID))
 	case late:
 		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, d.patience.ask))
 	}
@@ -154,8 +163,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stopped := false
-	var lost time.Time  // when a holder's end failed the feed
-	var ended time.Time // when the run was seen to have ended
+	var ended, hurt time.Time // when that was seen of the run and of the session
 	for {
 		select {
 		case c, more := <-commands:
@@ -172,7 +180,10 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 		if err != nil {
 			return err
 		}
-		over := run.ID != s.run.ID || !slices.Equal(run.Tasks, s.run.Tasks) || run.Over != ""
+		over := run.ID != s.run.ID || run.Over != ""
+		if !over && d.restarted(s, run) {
+			return d.again(stream, s, run)
+		}
 		if over && ended.IsZero() {
 			ended = time.Now()
 		}
@@ -181,11 +192,12 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			d.step(s, feed.Failed{Reason: s.runEnded()})
 		}
 		update := d.update(s, over)
-		if d.isLost(s) && lost.IsZero() {
-			lost = time.Now()
+		suspect := d.suspect(s)
+		if suspect > 0 && hurt.IsZero() {
+			hurt = time.Now()
 		}
-		if !over && (!ended.IsZero() || !lost.IsZero() && time.Since(lost) < d.patience.cause) {
-			update.Over, update.Failure = false, nil // the run ends, and has a better reason
+		if !over && (!ended.IsZero() || !hurt.IsZero() && time.Since(hurt) < suspect) {
+			update.Over, update.Failure = false, nil // the run ends, and has a better reason, or its tasks are started again
 		}
 		if update.GetStop() && stopped && !update.GetOver() {
 			update.Stop = false
@@ -214,7 +226,9 @@ func (d *Dispatch) command(s *session, c *clusterpb.FeedCommand, more bool) {
 	case c.GetEpochFed() != nil && s.has(c.GetEpochFed().GetEpoch()):
 		d.step(s, feed.EpochFed{Epoch: int(c.GetEpochFed().GetEpoch()), Rows: c.GetEpochFed().GetRows(), Last: c.GetEpochFed().GetLast()})
 	case c.GetFailed() != nil:
-		d.step(s, feed.SourceFailed{Reason: c.GetFailed().GetReason()})
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		s.sourceFailed(c.GetFailed().GetReason())
 	}
 }
 
@@ -233,19 +247,17 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
+		if s.source {
+			u.Failure.Kind = "source" // the client knows more
+		}
 	}
 	return u
 }
 
-// served is whether a feed whose source has ended has nothing more for its client.
+// served is whether a feed whose source has ended has nothing more for its client. Unless another feed follows, the
+// client is needed until the run has ended: its tasks may be started again.
 func (s *session) served(p feed.Progress) bool {
-	switch s.request.GetMode() {
-	case "inference":
-		return true // the source ends behind the last result
-	case "evaluate":
-		return false // the programs say at their end what they found
-	}
-	return p.Remaining == 0
+	return s.request.GetMore() && p.Remaining == 0
 }
 
 // runEnded is the fault of a feed whose run has ended.
@@ -255,19 +267,30 @@ func (s *session) runEnded() string { return fmt.Sprintf("run %d has ended", s.r
 func (d *Dispatch) allLeft(s *session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, task := range s.run.Tasks {
-		if !s.left[task.Name] {
+	return s.allLeft()
+}
+
+func (s *session) allLeft() bool {
+	for task := range s.holders {
+		if task != relayName && !s.left[task] {
 			return false
 		}
 	}
 	return true
 }
 
-// isLost is whether a feed failed because a holder ended.
-func (d *Dispatch) isLost(s *session) bool {
+// suspect returns for how long what has happened to the feed may be the first sign of the end of its run, or of a
+// restart.
+func (d *Dispatch) suspect(s *session) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return s.lost
+	switch {
+	case s.hurt:
+		return d.patience.cause
+	case s.request.GetMore() && s.allLeft():
+		return d.patience.last
+	}
+	return 0
 }
 
 // end ends a feed whose client has been served.

@@ -19,12 +19,16 @@ import (
 
 // Run is the run whose tasks are fed.
 type Run struct {
-	ID    int32
-	Tasks []Task // that train: the chief and the workers
-	Over  string // why nothing can be fed; "": the run is active
+	ID       int32 // 0: a start is on its way
+	Attempt  int32 // another one as soon as it has been decided that all tasks are started again
+	Entering bool  // not every task has entered the program
+	Tasks    []Task
+	Ended    map[string]bool // tasks that have ended: they do not ask for a feed any more
+	Over     string          // why nothing can be fed; "": the run is active
 }
 
-// Task is a task that reads a feed.
+// Task is a task that can read a feed: a chief or worker that does not just serve others, as in
+// tf.distribute.Server.join().
 type Task struct {
 	Name    string // "worker:1"
 	Attempt int32
@@ -34,6 +38,10 @@ type Task struct {
 type Runs interface {
 	// FeedableRun returns the active or the last run.
 	FeedableRun(ctx context.Context) (Run, error)
+	// Note tells everybody who follows the active run.
+	Note(ctx context.Context, text string) error
+	// Fail fails a run that cannot be fed any more.
+	Fail(ctx context.Context, run int32, why *clusterpb.Failure) error
 }
 
 // Dispatch serves the feeds of one cluster. At most one feed is on at a time.
@@ -56,7 +64,7 @@ type Dispatch struct {
 // patience is how long a Dispatch waits; tests shorten it.
 type patience struct {
 	ask   time.Duration // for the tasks of a run to call get_data_feed
-	cause time.Duration // for a run to end after one of its holders has
+	cause time.Duration // for a run to end, or its tasks to be started again, after one of its holders has ended
 	last  time.Duration // for the last numbers of the holders of a run that has ended
 }
 
@@ -68,7 +76,7 @@ type holderKey struct {
 
 // New returns a Dispatch without feeds.
 func New(runs Runs, log *slog.Logger) *Dispatch {
-	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 5 * time.Second, last: time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
+	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
 }
 
 // wake tells everybody who waits that something has changed. Caller holds mu.
@@ -81,12 +89,27 @@ func (d *Dispatch) wake() {
 func (d *Dispatch) AllWait(run Run) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, task := range run.Tasks {
-		if h := d.holders[holderKey{run.ID, task}]; h == nil || h.over {
+	holders, missing := d.holdersOf(run)
+	for _, h := range holders {
+		if h.over {
 			return false
 		}
 	}
-	return d.on == nil && len(run.Tasks) > 0
+	return d.on == nil && len(holders) > 0 && len(missing) == 0
+}
+
+// holdersOf returns the holders of a run's tasks, and the tasks that have none and may still ask for a feed. Caller
+// holds mu.
+func (d *Dispatch) holdersOf(run Run) (holders map[string]*holder, missing []string) {
+	holders = map[string]*holder{}
+	for _, task := range run.Tasks {
+		if h := d.holders[holderKey{run.ID, task}]; h != nil {
+			holders[task.Name] = h
+		} else if !run.Ended[task.Name] {
+			missing = append(missing, task.Name)
+		}
+	}
+	return holders, missing
 }
 
 // holder is one that attends. Its fields are guarded by the Dispatch's mu.

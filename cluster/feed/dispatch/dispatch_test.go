@@ -95,7 +95,8 @@ func TestSecondClient(t *testing.T) {
 	}
 }
 
-// TestWhole: a feed is over for the client when everything has been read; another one follows only if that was said.
+// TestWhole: a feed is over for the client when everything has been read if another one follows, else when the run has
+// ended: until then its tasks may be started again.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	for _, more := range []bool{true, false} {
@@ -111,21 +112,24 @@ func TestWhole(t *testing.T) {
 		if o := h.over(); o.GetReason() != "" || o.GetMore() != more {
 			t.Errorf("%v", o)
 		}
-		for c.hear().GetProgress().GetFed() != 4 { // not over
-		}
+		c.reads(4)
 		h.held(feed, 10, 10)
+		if !more {
+			if f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure(); f.GetSummary() != "the feed of run 1 is over" {
+				t.Errorf("%v", f)
+			}
+			c.reads(10)
+			b.runs.end("run 1 has ended: it finished")
+		}
 		u := c.over()
 		if u.GetFailure() != nil || u.GetProgress().GetFed() != 10 || u.GetProgress().GetUnread() != 0 {
 			t.Errorf("%v", u)
 		}
-		again := b.feeds(&clusterpb.FeedRequest{})
 		if more {
-			again.opened()
+			b.feeds(&clusterpb.FeedRequest{}).opened()
 			if begin := h.began(); begin.GetFeed() != feed+1 {
 				t.Errorf("%v", begin)
 			}
-		} else if f := again.over().GetFailure(); f.GetSummary() != "the feed of run 1 is over" {
-			t.Errorf("%v", f)
 		}
 	}
 }
@@ -147,8 +151,7 @@ func TestLastNumbers(t *testing.T) {
 		h.delivers(feed, 10)
 		h.held(feed, 10, 4)
 		c.fed(10)
-		for c.hear().GetProgress().GetFed() != 4 { // not over
-		}
+		c.reads(4)
 		b.runs.end("run 1 has ended: it finished")
 		want := int64(4)
 		if says {
@@ -173,7 +176,7 @@ func TestSourceFails(t *testing.T) {
 	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: "ValueError: x"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" {
+	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" || f.GetKind() != "source" {
 		t.Errorf("%v", f)
 	}
 	if o := h.over(); !o.GetMore() || o.GetReason() != "ValueError: x" {
@@ -213,7 +216,8 @@ func TestClientEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: when the last program has left the client is told to stop, without a failure.
+// TestNobodyReads: when the last program has left the client is told to stop, and the feed ends with the run, without
+// a failure.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -228,6 +232,8 @@ func TestNobodyReads(t *testing.T) {
 	if o := h.over(); o.GetReason() != "" {
 		t.Errorf("%v", o)
 	}
+	c.until("the stop of the source", func(u *clusterpb.FeedUpdate) bool { return u.GetStop() && !u.GetOver() })
+	b.runs.end("run 1 has ended: it finished")
 	if u := c.over(); u.GetFailure() != nil || !u.GetStop() || u.GetProgress().GetUnread() != 6 {
 		t.Errorf("%v", u)
 	}

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/feed"
 	"github.com/tfcluster/tfcluster/cluster/feed/intake"
 )
 
@@ -137,14 +136,6 @@ func hello(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.Ho
 		return nil, status.Error(codes.InvalidArgument, "a holder says hello first, with the name of its task")
 	}
 	return first.GetHello(), nil
-}
-
-// gone notes that a holder attends no more. If the feed fails by that, a run that ends, too, has the better reason.
-func (s *session) gone(task string) {
-	s.left[task] = true
-	before := s.feed.Progress().Fault
-	s.step(feed.HolderGone{Holder: task})
-	s.lost = s.lost || before == "" && s.feed.Progress().Fault != ""
 }
 
 // pipeListener is a listener for connections inside of this process.

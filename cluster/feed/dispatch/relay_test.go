@@ -194,6 +194,8 @@ func TestRelay(t *testing.T) {
 			}
 			producing.Wait()
 			c.fed(partitions * each)
+			c.reads(partitions * each)
+			b.runs.end("run 1 has ended: it finished")
 			if u := c.over(); u.GetFailure() != nil || u.GetProgress().GetFed() != partitions*each {
 				t.Errorf("%v", u)
 			}

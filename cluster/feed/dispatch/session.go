@@ -19,6 +19,8 @@ type session struct {
 	holders map[string]*holder // by task
 	stop    bool               // the source is to stop
 	lost    bool               // the feed failed because a holder ended
+	hurt    bool               // a holder ended, or the feed failed because a program left: the run may end or start again
+	source  bool               // the feed failed because its source did
 	left    map[string]bool    // tasks whose programs read no more
 	rate    rate
 
@@ -100,10 +102,30 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 		}
 	case *clusterpb.HolderMessage_Left:
 		if m.Left.GetFeed() == s.id {
-			s.left[task] = true
-			s.step(feed.HolderLeft{Holder: task})
+			s.hurt = s.departs(task, feed.HolderLeft{Holder: task}) || s.hurt
 		}
 	}
+}
+
+// sourceFailed takes the client's word that its source has failed.
+func (s *session) sourceFailed(reason string) {
+	before := s.feed.Progress().Over
+	s.step(feed.SourceFailed{Reason: reason})
+	s.source = s.source || !before
+}
+
+// gone notes that a holder attends no more. If the feed fails by that, a run that ends, too, has the better reason.
+func (s *session) gone(task string) {
+	s.lost = s.departs(task, feed.HolderGone{Holder: task}) || s.lost
+	s.hurt = true
+}
+
+// departs takes the event that a task reads no more; it returns whether the feed fails by it.
+func (s *session) departs(task string, e feed.Event) bool {
+	s.left[task] = true
+	before := s.feed.Progress().Fault
+	s.step(e)
+	return before == "" && s.feed.Progress().Fault != ""
 }
 
 // has is whether an epoch is one of the feed.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfcluster import feed_source
+from tfcluster import feed_link, feed_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -61,7 +61,7 @@ def test_holders() -> None:
             pathlib.Path(folder, name).unlink()
         assert [reached(n) for n in range(3)] == ["relay"] * 3
         pathlib.Path(folder, "relay").unlink()
-        with pytest.raises(feed_source.Refused, match="no executor of the cluster is on this host"):
+        with pytest.raises(feed_link.Stopped, match="no executor of the cluster is on this host"):
             feed_source._connect(order, 0)
         for each in listening.values():
             each.close()

@@ -26,6 +26,11 @@ def make(feed: DataFeed, batch_size: int) -> Any:
     """The dataset of feed.as_dataset."""
     import tensorflow as tf
 
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "feed.as_dataset was called in a function of TensorFlow, as coordinator.create_per_worker_dataset does: "
+            "the workers cannot read this task's feed; iterate over it here, and pass batches to coordinator.schedule"
+        )
     hooks.when_imported("keras.src.trainers.epoch_iterator", _patch_once)
     plan = feed.plan
     pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"

@@ -126,8 +126,8 @@ class SparkFrame(Source):
         for row in said:
             if row.refused:
                 raise Refused(row.refused)
-        if not all(row.whole for row in said):
-            raise feed_link.Stopped("")
+        if stopped := [row.stopped for row in said if not row.whole]:
+            raise feed_link.Stopped(max(stopped))
         return sum(row.rows for row in said)
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
@@ -207,8 +207,8 @@ class Parts(Source):
             order, epoch, len(begins), lambda n: self._batches(begins[n], min(begins[n] + rows, self.total))
         )
 
-    def _send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> tuple[int, bool]:
-        """Delivers a partition."""
+    def _send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
+        """Delivers a partition; returns the number of records."""
         return feed_source.deliver(order, epoch, number, 0, batches)
 
     def _batches(self, begin: int, end: int) -> Iterator[Any]:
@@ -233,9 +233,7 @@ class Parts(Source):
                 if number is None:
                     return
                 try:
-                    rows, whole = self._send({**mine, "first": True}, epoch, number, batches(number))
-                    if not whole:
-                        raise feed_link.Stopped("")
+                    rows = self._send({**mine, "first": True}, epoch, number, batches(number))
                     with lock:
                         total += rows
                 except BaseException as e:

@@ -16,10 +16,10 @@ from tfcluster.feed_answers import PREDICTION
 from tfcluster.feed_source import Refused
 
 
-def of(value: Any, source: feed_notebook.Source, plan: Mapping[str, Any]) -> feed_notebook.Source:
-    """The source of inference over a value that source can feed."""
+def of(value: Any, source: feed_notebook.Source, plan: Mapping[str, Any], again: bool) -> feed_notebook.Source:
+    """The source of inference over a value that source can feed; again: --output may have been written before."""
     if isinstance(source, feed_notebook.SparkFrame):
-        return SparkPredictions(value, plan)
+        return SparkPredictions(value, plan, again)
     assert isinstance(source, feed_notebook.Parts)
     kind: _Kind
     if isinstance(source, feed_notebook.Batches):
@@ -30,7 +30,7 @@ def of(value: Any, source: feed_notebook.Source, plan: Mapping[str, Any]) -> fee
         kind = _Frame(value, plan)
     else:
         kind = _Arrays(value, plan)
-    collected = _Collected(kind, plan)
+    collected = _Collected(kind, plan, again)
     source._send = collected.send  # type: ignore[method-assign]
     source.finish = collected.finish  # type: ignore[method-assign]
     return source
@@ -204,15 +204,15 @@ def _length(batch: Any) -> int:
 class _Collected:
     """Results of the notebook's own data, by partition."""
 
-    def __init__(self, kind: _Kind, plan: Mapping[str, Any]) -> None:
+    def __init__(self, kind: _Kind, plan: Mapping[str, Any], again: bool) -> None:
         self._kind = kind
         self._lock = threading.Lock()
         self._results: dict[int, list[Any]] = {}
         self._output = os.path.abspath(plan["output"]) if plan.get("output") else ""
-        if self._output and os.path.exists(self._output):
+        if self._output and os.path.exists(self._output) and not again:
             raise UsageError(f"--output {plan['output']}: it exists already")
 
-    def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> tuple[int, bool]:
+    def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
         """Delivers a partition and waits for its results."""
         found = []
         for _, results in feed_predict.exchange(order, epoch, number, 0, ((batch, None) for batch in batches)):
@@ -220,7 +220,7 @@ class _Collected:
             found.append(results)
         with self._lock:
             self._results[number] = found
-        return sum(batch.num_rows for batch in found), True
+        return sum(batch.num_rows for batch in found)
 
     def finish(self) -> Any:
         """The value; with --output its path."""
@@ -240,7 +240,7 @@ class _Collected:
 class SparkPredictions(feed_notebook.Source):
     """A DataFrame whose records are fed; the value is a DataFrame of the same session."""
 
-    def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
+    def __init__(self, frame: Any, plan: Mapping[str, Any], again: bool) -> None:
         there = list(frame.columns)
         if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
             raise UsageError(f"DATA has two columns {twice!r}: rename one of them")
@@ -254,7 +254,8 @@ class SparkPredictions(feed_notebook.Source):
         self._output = str(plan.get("output") or "")
         self._group = f"tfcluster-inference-{secrets.token_hex(8)}"
         self._value: Any = None
-        if self._output and _exists(frame.sparkSession, self._output):
+        self._mode = "overwrite" if again else "error"
+        if self._output and not again and _exists(frame.sparkSession, self._output):
             raise UsageError(f"--output {self._output}: it exists already")
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
@@ -280,7 +281,7 @@ class SparkPredictions(feed_notebook.Source):
                     raise feed_link.Stopped(state["stopped"])
             self._value = self._typed(staged, states)
             if self._output:
-                self._value.write.parquet(self._output)
+                self._value.write.parquet(self._output, mode=self._mode)
                 staged.unpersist()
                 self._value = spark.read.parquet(self._output)
         return sum(state["rows"] for state in states)

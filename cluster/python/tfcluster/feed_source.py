@@ -24,8 +24,8 @@ class Refused(Exception):
     """A record cannot be fed: the text says which, and what to do."""
 
 
-def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any]) -> tuple[int, bool]:
-    """Delivers a partition; returns the records delivered by all attempts, and whether all were taken."""
+def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any]) -> int:
+    """Delivers a partition; returns the records delivered by all attempts. Stopped where they are not all taken."""
     stream = checked(order, partition, batches)
     first = next(stream, None)
     digest = "" if first is None else _digest(first)
@@ -44,21 +44,17 @@ def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Ite
         memory = link.memory(lease, writable=True)
         try:
             if lease.get("complete"):
-                return int(lease["skip"]), True
-            return _write(link, memory, int(lease["skip"]), first, stream), True
+                return int(lease["skip"])
+            return _write(link, memory, int(lease["skip"]), first, stream)
         finally:
             memory.close()
-    except Stopped as e:
-        if e.reason:
-            raise Refused(e.reason) from None
-        return 0, False
     finally:
         link.close()
 
 
 def _connect(order: Order, partition: int) -> Link:
     """Connects to a holder on this host: the first one where the order says so, else partitions take turns; to the
-    driver's relay, which has no task, where there is none."""
+    driver's relay, which has no task, where there is none. Stopped where there is neither, or no longer."""
     holders = [h["socket"] for h in order["holders"] if h["task"]]
     at = 0 if order.get("first") else partition % len(holders)
     relays = [h["socket"] for h in order["holders"] if not h["task"]]
@@ -66,7 +62,7 @@ def _connect(order: Order, partition: int) -> Link:
         if os.path.exists(path):
             with contextlib.suppress(OSError):
                 return Link(path)
-    raise Refused("no executor of the cluster is on this host")
+    raise Stopped("no executor of the cluster is on this host")
 
 
 def _write(link: Link, memory: Any, skip: int, first: Any, rest: Iterator[Any]) -> int:
@@ -233,17 +229,17 @@ def spark_stage(order: Order, epoch: int) -> Any:
         if context is None:
             raise RuntimeError("this runs in a task of Spark only")
         partition, attempt = context.partitionId(), context.taskAttemptId()
-        refused = ""
-        rows, whole = 0, False
+        rows, whole, refused, stopped = 0, False, "", ""
         try:
-            rows, whole = deliver(order, epoch, partition, attempt, batches)
+            rows, whole = deliver(order, epoch, partition, attempt, batches), True
         except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
             refused = str(e)
-        yield pa.RecordBatch.from_pydict(
-            {"partition": [partition], "rows": [rows], "whole": [whole], "refused": [refused]}
-        )
+        except Stopped as e:
+            stopped = e.reason
+        said = {"partition": partition, "rows": rows, "whole": whole, "refused": refused, "stopped": stopped}
+        yield pa.RecordBatch.from_pylist([said])
 
     return run
 
 
-SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string"
+SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string, stopped string"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,28 +12,32 @@ from tfcluster.feed_notebook import Source
 
 
 class Feeding:
-    """A thread that reads a source once per epoch."""
+    """A thread that reads a source once per epoch. make makes the source, which is read once; of make again, too."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, make: Callable[[bool], Source], *, again: bool = False) -> None:
+        self._make = make
+        self.source = make(again)
         self._lock = threading.Lock()
         self._fed: list[int] = []  # records of each epoch that was delivered
         self._error: BaseException | None = None
-        self._ended = False
+        self._ended = True  # no thread reads
         self._stopped = ""  # why a holder took no more
         self.value: Any = None  # of inference, once it is complete
         self._cancelled = False
-        self._tell: tuple[int, Callable[[Any], None]] | None = None  # who waits for the state to change
+        self._told: list[tuple[int, Callable[[Any], None]]] = []  # who waits for the state to change
 
     def start(self, order: Mapping[str, Any], epochs: int) -> None:
         """Begins to deliver."""
+        self._ended = False
         threading.Thread(target=self._run, args=(order, epochs), name="tfcluster-feed", daemon=True).start()
 
     def _run(self, order: Mapping[str, Any], epochs: int) -> None:
         try:
             for epoch in range(epochs):
-                rows = self._source.read(order, epoch)
-                self.value = self._source.finish()
+                if self._cancelled:
+                    return
+                rows = self.source.read(order, epoch)
+                self.value = self.source.finish()
                 with self._lock:
                     self._fed.append(rows)
                 self._changed()
@@ -52,21 +57,30 @@ class Feeding:
         with self._lock:
             self._cancelled, ended = True, self._ended
         if not ended:
-            self._source.cancel()
+            self.source.cancel()
+
+    def again(self) -> Feeding:
+        """Ends the reading; returns what reads from the first record again."""
+        self.cancel()
+        return Feeding(self._make, again=True)
+
+    def ended(self, tell: Callable[[bool], None]) -> None:
+        """Calls tell, in any thread, once the reading has ended."""
+        self.wait(sys.maxsize, lambda state: tell(True))
 
     def wait(self, seen: int, tell: Callable[[dict[str, Any]], None]) -> None:
         """Calls tell with the state, in any thread, once more than seen epochs are delivered or reading has ended."""
         with self._lock:
-            self._tell = (seen, tell)
+            self._told.append((seen, tell))
         self._changed()
 
     def _changed(self) -> None:
         with self._lock:
-            if self._tell is None or (len(self._fed) <= self._tell[0] and not self._ended):
-                return
-            tell, self._tell = self._tell[1], None
+            due = [each for each in self._told if self._ended or len(self._fed) > each[0]]
+            self._told = [each for each in self._told if each not in due]
             state = self._state()
-        tell(state)
+        for _, tell in due:
+            tell(state)
 
     def _state(self) -> dict[str, Any]:
         """The records of each epoch delivered, whether the thread has ended, and with what error. With _lock held."""

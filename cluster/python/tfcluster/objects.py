@@ -167,10 +167,13 @@ class Objects:
         if (into := plan.get("into")) and (not into.isidentifier() or keyword.iskeyword(into)):
             raise UsageError(f"-o {into}: a name for the result is expected")
         plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
-        source = feed_notebook.describe(value, plan)
-        if plan.get("mode") == "inference":
-            source = feed_predictions.of(value, source, plan)
-        _feeds[id] = feed_thread.Feeding(source)
+
+        def make(again: bool) -> feed_notebook.Source:
+            source = feed_notebook.describe(value, plan)
+            return feed_predictions.of(value, source, plan, again) if plan.get("mode") == "inference" else source
+
+        _feeds[id] = feed_thread.Feeding(make)
+        source = _feeds[id].source
         return {
             "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
             "columns": source.columns,
@@ -187,6 +190,17 @@ class Objects:
         """How far the delivery is, once more than seen epochs are delivered or it has ended."""
         feeding = _feeds[id]
         return gate.Later(lambda tell: feeding.wait(seen, tell))
+
+    def do_feed_stop(self, id: str) -> bool:
+        """Ends the delivery."""
+        _feeds[id].cancel()
+        return True
+
+    def do_feed_again(self, id: str) -> gate.Later:
+        """Ends the delivery, so that feed_start begins with the first record again; answers when it has ended."""
+        before = _feeds[id]
+        _feeds[id] = before.again()
+        return gate.Later(before.ended)
 
     def do_feed_end(self, id: str) -> bool:
         """Ends the delivery and forgets the data."""

@@ -1,0 +1,221 @@
+"""Feeds of runs that are started again, with --max-restarts, after a task was killed in the middle."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import random
+import shutil
+import signal
+
+import pytest
+from conftest import Cell, Notebook, alive, wait_for
+from test_feed import TOTAL
+from test_feed_faults import RESERVE, victim
+from test_spark import SESSION
+from test_spark import env as spark_env  # noqa: F401  a fixture
+
+# The first attempt of worker:1 reads slowly and says where it is; those behind it count what they read.
+COUNT = """
+def count(args, ctx):
+    import collections, os, pathlib, time
+    feed = ctx.get_data_feed()
+    first = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"first-{ctx.task_index}")
+    slowly = not first.exists()
+    seen = collections.Counter()
+    while not feed.should_stop():
+        for record in feed.next_batch(100):
+            seen[int(record if not isinstance(record, tuple) else record[0])] += 1
+        if slowly:
+            first.with_suffix(".new").write_text(str(os.getpid()))
+            first.with_suffix(".new").rename(first)
+            time.sleep(0.05)
+    return dict(seen)
+"""
+WIDE = "{'x': np.arange(20_003), 'wide': np.zeros((20_003, 1000), dtype=np.float32)}"
+AGAIN = "the tasks were restarted: the feed begins again at the first record"
+
+
+def killed(notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, timeout: float = 90) -> Cell:
+    """Feeds, kills worker:1, or an agent, in the middle with kill -9, and returns what the cell shows."""
+    feeds = notebook.send(line)
+    first = pathlib.Path(env["TFCLUSTER_TEST"], "first-1")
+    wait_for("worker:1 to read", first.exists)
+    pid = victim("agent", env, random.Random(0)) if agent else int(first.read_text())
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the end of the process", lambda: not alive(pid))
+    return notebook.finish(feeds, timeout=timeout)
+
+
+@pytest.mark.parametrize("data", ["np.arange(20_003)", WIDE])
+def test_an_array(notebook: Notebook, env: dict[str, str], data: str) -> None:
+    """The last attempt reads each record once per epoch; the cell says in one line that the feed began again.
+
+    The records of the first array are all in the programs' hands when worker:1 is killed, those of the other are not.
+    """
+    notebook.ok(RESERVE)
+    notebook.ok(f"import numpy as np\nrecords = {data}\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, "run = %tfcluster train records --epochs 3\ntotal(run)")
+    assert cell.result == "(20003, {3}, 60009)", cell.all
+    assert cell.text.count(AGAIN) == 1 and "restarted 1 of 1" in cell.plain[-1], cell.all
+    assert "fed 60,009 of 60,009 records" in cell.plain[-1], cell.all
+
+
+@pytest.mark.parametrize("data", ["np.arange(20_003)", WIDE])
+def test_an_executor(notebook: Notebook, env: dict[str, str], data: str) -> None:
+    """An executor is lost: another one takes its place, and the last attempt reads each record once per epoch."""
+    notebook.ok(RESERVE)
+    notebook.ok(f"import numpy as np\nrecords = {data}\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, "run = %tfcluster train records --epochs 2\ntotal(run)", agent=True)
+    assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
+
+
+def test_an_iterator(notebook: Notebook, env: dict[str, str]) -> None:
+    """An iterator cannot be read again: the run fails, and says so and what to do."""
+    notebook.ok(RESERVE)
+    notebook.ok("import numpy as np\nrecords = (np.arange(1000) for _ in range(1000))\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, "%tfcluster train records")
+    assert cell.status == "error" and "cannot be read from the first record again" in cell.error, cell.all
+    assert "train with an array, a table or a DataFrame" in cell.error and AGAIN not in cell.all, cell.all
+    notebook.ok("records = np.arange(1003)\n%tfcluster start --max-restarts 1 count")
+    cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
+    assert cell.result == "(1003, {1}, 1003)", cell.all
+
+
+@pytest.mark.parametrize("option", ["--more", "--detach"])
+def test_options(notebook: Notebook, env: dict[str, str], option: str) -> None:
+    """--more keeps the feed of the next attempt open; --detach feeds it without a cell."""
+    notebook.ok(RESERVE)
+    notebook.ok(f"import numpy as np\nrecords = {WIDE}\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, f"%tfcluster train records {option}")
+    assert cell.status == "ok", cell.all
+    if option == "--more":
+        assert "fed 20,003 of 20,003 records" in cell.plain[-1] and cell.text.count(AGAIN) == 1, cell.all
+        cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
+        assert cell.result == "(20003, {2}, 40006)", cell.all
+    else:
+        cell = notebook.ok("run = %tfcluster wait\ntotal(run)", timeout=90)
+        assert cell.result == "(20003, {1}, 20003)", cell.all
+
+
+PREDICT = """
+def predict(args, ctx):
+    import os, pathlib, time
+    feed = ctx.get_data_feed()
+    first = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"first-{ctx.task_index}")
+    slowly = not first.exists()
+    for batch in feed.as_iterable(100):
+        feed.results(batch * 2)
+        if slowly:
+            first.with_suffix(".new").write_text(str(os.getpid()))
+            first.with_suffix(".new").rename(first)
+            time.sleep(0.05)
+"""
+
+
+def test_inference(notebook: Notebook, env: dict[str, str]) -> None:
+    """The results are those of the last attempt, one for each record, in the order of the data."""
+    notebook.ok(RESERVE)
+    notebook.ok("import numpy as np\nrecords = np.arange(20_003)\n" + PREDICT)
+    notebook.ok("%tfcluster start --max-restarts 1 predict")
+    cell = killed(notebook, env, "twice = %tfcluster inference records\n(twice == records * 2).all(), len(twice)")
+    assert cell.result == "(np.True_, 20003)" and cell.text.count(AGAIN) == 1, cell.all
+
+
+SERVED = """
+def served(args, ctx):
+    import os, pathlib, time
+    attempt = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"{ctx.job_name}-{ctx.task_index}-{os.getpid()}")
+    attempt.write_text("")
+    if ctx.job_name != "chief":
+        import tensorflow as tf
+        tf.distribute.Server(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec(), job_name=ctx.job_name,
+            task_index=ctx.task_index, protocol="grpc",
+        ).join()
+    feed, seen = ctx.get_data_feed(), 0
+    while not feed.should_stop():
+        seen += len(feed.next_batch(100))
+        attempt.with_name("first-1").write_text("")
+        while len(list(attempt.parent.glob("worker-0-*"))) < 2:
+            time.sleep(0.05)
+    return seen
+"""
+
+
+def test_a_server(notebook: Notebook, env: dict[str, str]) -> None:
+    """With parameter servers a worker that only serves is started again alone: the chief goes on reading."""
+    notebook.ok("%tfcluster reserve --backend local --chief --workers 1 --ps 1\nimport numpy as np")
+    notebook.ok("records = np.arange(20_003)\n" + SERVED)
+    notebook.ok("%tfcluster start --max-restarts 1 served")
+    feeds = notebook.send("run = %tfcluster train records\nrun.result")
+    folder = pathlib.Path(env["TFCLUSTER_TEST"])
+    wait_for("the chief to read", (folder / "first-1").exists)
+    wait_for("the worker", lambda: any(folder.glob("worker-0-*")))
+    os.kill(int(next(folder.glob("worker-0-*")).name.rpartition("-")[2]), signal.SIGKILL)
+    cell = notebook.finish(feeds, timeout=90)
+    assert cell.result == "20003" and AGAIN not in cell.all and "only this worker" in cell.text, cell.all
+
+
+LATE = """
+def late(args, ctx):
+    import os, pathlib, sys, time
+    feed = ctx.get_data_feed()
+    for batch in feed.as_iterable(100):
+        feed.results((batch["id"] if isinstance(batch, dict) else batch) * 2)
+    failed = pathlib.Path(os.environ["TFCLUSTER_TEST"], "failed")
+    if ctx.task_index == 1 and not failed.exists():
+        while not any(pathlib.Path(args[0]).parent.glob(args[0].rpartition("/")[2] + args[1])):
+            time.sleep(0.05)
+        failed.write_text("")
+        raise ValueError("too late")
+"""
+
+
+def test_behind_the_last_result(notebook: Notebook, tmp_path: pathlib.Path) -> None:
+    """A program that fails when every record has a result is fed again, and --output is written again."""
+    notebook.ok(RESERVE)
+    notebook.ok("import numpy as np, pandas as pd\nrecords = pd.DataFrame({'id': range(2003)})\n" + LATE)
+    notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out ''")
+    cell = notebook.ok(f"path = %tfcluster inference records --output {tmp_path}/out", timeout=90)
+    assert cell.text.count(AGAIN) == 1, cell.all
+    cell = notebook.ok("found = pd.read_parquet(path)\n(found.prediction == found.id * 2).all(), len(found)")
+    assert cell.result == "(np.True_, 2003)", cell.all
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark")
+@pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java")
+class TestSpark:
+    """A Spark DataFrame, whose job of the first attempt is cancelled."""
+
+    @pytest.fixture
+    def env(self, spark_env: dict[str, str]) -> dict[str, str]:  # noqa: F811
+        """Settings of a cheap Spark."""
+        return spark_env
+
+    def test_a_dataframe(self, notebook: Notebook, env: dict[str, str]) -> None:
+        """The last attempt reads each row once per epoch; no job of the first one is left."""
+        notebook.ok(SESSION)
+        notebook.ok(RESERVE)
+        notebook.ok(COUNT + TOTAL + "df = spark.range(50_003).repartition(5)")
+        notebook.ok("%tfcluster start --max-restarts 1 count")
+        cell = killed(notebook, env, "run = %tfcluster train df --epochs 2\ntotal(run)", timeout=180)
+        assert cell.result == "(50003, {2}, 100006)" and cell.text.count(AGAIN) == 1, cell.all
+        cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
+        assert cell.result == "[]", cell.all
+
+    def test_behind_the_last_result(self, notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
+        """Results that were written before the restart are written again."""
+        notebook.ok(SESSION)
+        notebook.ok(RESERVE)
+        notebook.ok(LATE + "df = spark.range(2003).repartition(3)")
+        notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out /_SUCCESS")
+        cell = notebook.ok(f"found = %tfcluster inference df --output {tmp_path}/out", timeout=180)
+        assert cell.text.count(AGAIN) == 1, cell.all
+        cell = notebook.ok("found.where('prediction = id * 2').count(), found.count()", timeout=60)
+        assert cell.result == "(2003, 2003)", cell.all
