@@ -65,6 +65,11 @@ class DataFeed:
         return bool(self._way)
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more comes, or the program reads no more."""
+        return self._reader is not None and self._reader.over
+
+    @property
     def records(self) -> int:
         """The number of records that this task has read."""
         return 0 if self._reader is None else self._reader.total
