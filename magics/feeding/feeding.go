@@ -104,7 +104,7 @@ func (f *Feed) describe(ctx context.Context) (description, error) {
 		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {
-		f.forget()
+		f.forget(false)
 		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}
 	}
 	return about, nil
@@ -208,7 +208,7 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			return err
 		case <-stop:
 			stop, python = nil, nil
-			f.forget()
+			f.forget(true)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late: // the driver knows no reason
@@ -277,16 +277,16 @@ func (f *Feed) failed(state fed) error {
 
 // close ends the feed at both ends.
 func (f *Feed) close() {
-	f.forget()
+	f.forget(true)
 	f.cancel()
 }
 
-// forget has Python end the delivery.
-func (f *Feed) forget() {
+// forget has Python end the delivery and forget the data; with keep not what inference made of it.
+func (f *Feed) forget(keep bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
 	defer cancel()
 	var ended bool
-	_ = f.py.Call(ctx, "feed_end", map[string]any{"id": f.id}, &ended) // a Python that is gone delivers nothing
+	_ = f.py.Call(ctx, "feed_end", map[string]any{"id": f.id, "keep": keep}, &ended) // a Python that is gone has nothing
 }
 
 // Progress returns how far the feed is; nil before it has begun, and of no feed.
@@ -315,9 +315,4 @@ func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, er
 }
 
 // Forget gives up what inference made.
-func (f *Feed) Forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
-	defer cancel()
-	var forgotten bool
-	_ = f.py.Call(ctx, "feed_forget", map[string]any{"id": f.id}, &forgotten) // a Python that is gone has nothing
-}
+func (f *Feed) Forget() { f.forget(false) }
