@@ -46,7 +46,8 @@ type Feed struct {
 	open   *clusterpb.FeedOpen
 	order  map[string]any
 
-	ended chan error // capacity 1: how it ended
+	ended chan struct{} // closed when it has ended
+	err   error         // how; set before ended is closed
 
 	mu sync.Mutex
 	// guarded by mu
@@ -64,8 +65,8 @@ type description struct {
 // Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
 // long as ctx; waiting is called with what the feed waits for until then.
 func Open(ctx context.Context, py bridge.Python, member *session.Handle, request Request, waiting func(string)) (*Feed, error) {
-	f := &Feed{py: py, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request, ended: make(chan error, 1)}
-	about, err := f.describe(ctx)
+	f := &Feed{py: bridge.Lasting(py), id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request, ended: make(chan struct{})}
+	about, err := f.describe(ctx, py)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +96,13 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 	return f, nil
 }
 
-func (f *Feed) describe(ctx context.Context) (description, error) {
+// describe has Python look at the data, which may be a name of the caller's frame.
+func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
 	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven}
 	maps.Copy(plan, f.request.Plan)
 	var about description
 	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}
-	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
+	if err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
 		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {
@@ -130,11 +132,17 @@ func (f *Feed) begin(ctx context.Context, member *session.Handle, plan []byte, a
 	return nil
 }
 
-// Run delivers the data until the feed is over. Ended says how it ended.
-func (f *Feed) Run(ctx context.Context) { f.ended <- f.run(ctx) }
+// Run delivers the data until the feed is over. It is called once.
+func (f *Feed) Run(ctx context.Context) {
+	f.err = f.run(ctx)
+	close(f.ended)
+}
 
-// Ended returns how the feed ended, once: nil if everything was fed, or nobody wanted more.
-func (f *Feed) Ended() <-chan error { return f.ended }
+// Ended is closed when the feed has ended; Err says how.
+func (f *Feed) Ended() <-chan struct{} { return f.ended }
+
+// Err returns how a feed that has ended did so: nil if everything was fed, or nobody wanted more.
+func (f *Feed) Err() error { return f.err }
 
 func (f *Feed) run(ctx context.Context) error {
 	defer f.close()

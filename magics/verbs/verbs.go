@@ -52,8 +52,9 @@ func all(engines cluster.Engines) []row {
 
 // Set is the set of all verbs.
 type Set struct {
-	Table *command.Table
-	rows  map[string]*row
+	Table    *command.Table
+	rows     map[string]*row
+	detached feeding.Detached
 }
 
 // NewSet returns all verbs; engines add their options to reserve and run.
@@ -68,7 +69,7 @@ func NewSet(engines cluster.Engines) *Set {
 
 // Do runs a command, after adding settings of configuration files.
 func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
-	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py}
+	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
 		of.PrintAnnouncement(ctx, out)
@@ -104,6 +105,8 @@ type invocation struct {
 	oneRun  bool          // the executors are for one run, and released with it
 	feed    *feeding.Feed // what the run is fed; nil: nothing
 	fed     bool          // feed has ended
+
+	detached *feeding.Detached // feeds of commands that have ended
 }
 
 // interruptible returns a context that an interrupt of the cell cancels. cancel waits until no

@@ -170,6 +170,7 @@ class Objects:
         source = feed_notebook.describe(value, plan)
         if plan.get("mode") == "inference":
             source = feed_predictions.of(value, source, plan)
+        gate.attend(lambda: Objects(self._globals))
         _feeds[id] = feed_thread.Feeding(source)
         return {
             "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
