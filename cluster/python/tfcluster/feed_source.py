@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcluster.feed_link import Link, Stopped
 
@@ -227,23 +227,33 @@ def spark_stage(order: Order, epoch: int) -> Any:
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("this runs in a task of Spark only")
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        refused = ""
-        rows, whole = 0, False
-        try:
-            rows, whole = deliver(order, epoch, partition, attempt, batches)
-        except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
-            refused = str(e)
-        yield pa.RecordBatch.from_pydict(
-            {"partition": [partition], "rows": [rows], "whole": [whole], "refused": [refused]}
-        )
+        yield pa.RecordBatch.from_pylist([delivered(order, epoch, batches)._asdict()])
 
     return run
+
+
+class Delivered(NamedTuple):
+    """How the delivery of a partition went."""
+
+    partition: int
+    rows: int
+    whole: bool
+    refused: str
+
+
+def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
+    """Delivers the partition of the running task of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this runs in a task of Spark only")
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    try:
+        return Delivered(partition, *deliver(order, epoch, partition, attempt, batches), "")
+    except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+        return Delivered(partition, 0, False, str(e))
 
 
 SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string"
