@@ -899,6 +899,7 @@ type FeedLease struct {
 	Producer      int64                  `protobuf:"varint,2,opt,name=producer,proto3" json:"producer,omitempty"`
 	Skip          int64                  `protobuf:"varint,3,opt,name=skip,proto3" json:"skip,omitempty"`         // records that were delivered by earlier attempts
 	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"` // nothing remains to deliver
+	Refused       string                 `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`    // why there is none; "": it is granted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -959,6 +960,13 @@ func (x *FeedLease) GetComplete() bool {
 		return x.Complete
 	}
 	return false
+}
+
+func (x *FeedLease) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
 }
 
 type FeedAllow struct {
@@ -2121,12 +2129,13 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\tFeedBegin\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04plan\x18\x03 \x01(\tR\x04plan\"k\n" +
+	"\x04plan\x18\x03 \x01(\tR\x04plan\"\x85\x01\n" +
 	"\tFeedLease\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\x03R\bproducer\x12\x12\n" +
 	"\x04skip\x18\x03 \x01(\x03R\x04skip\x12\x1a\n" +
-	"\bcomplete\x18\x04 \x01(\bR\bcomplete\"I\n" +
+	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\"I\n" +
 	"\tFeedAllow\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x12\n" +

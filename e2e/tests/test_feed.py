@@ -191,6 +191,7 @@ def test_fit_under_a_strategy(notebook: Notebook) -> None:
     )
     assert cell.result == "(True, 316)", cell.all  # of 16 records: half of a global batch
     assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
+    assert "ran out of data" not in cell.all, cell.all
 
 
 SERVERS = """

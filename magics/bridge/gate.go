@@ -147,6 +147,7 @@ func (g *Gate) serve(conn net.Conn) {
 		return
 	}
 	c := newCaller(conn)
+	c.gate = g
 	switch first.Op {
 	case "objects":
 		g.serveObjects(c, in)
@@ -252,6 +253,7 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 // caller is one connection to the shim: what is sent, and calls that wait.
 type caller struct {
 	conn io.WriteCloser
+	gate *Gate // nil: none, in tests
 
 	mu      sync.Mutex // one line at a time; guards next, waiting, dead
 	next    uint64

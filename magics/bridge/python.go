@@ -17,6 +17,15 @@ type Python interface {
 	Call(ctx context.Context, fn string, args, reply any) error
 }
 
+// Lasting returns a Python that can be asked after the command that py belongs to has ended: the notebook's objects,
+// which the shim serves for as long as its process lives. Names of the caller's frame are known to py alone.
+func Lasting(py Python) Python {
+	if c, ok := py.(*caller); ok && c.gate != nil {
+		return c.gate
+	}
+	return py
+}
+
 // ErrNoPython says that the notebook's Python cannot be asked.
 var ErrNoPython = errors.New("the notebook's Python does not answer: it is dead, busy, or has not loaded tfcluster")
 

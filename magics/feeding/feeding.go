@@ -50,7 +50,8 @@ type Feed struct {
 	open   *clusterpb.FeedOpen
 	order  map[string]any
 
-	ended chan error // capacity 1: how it ended
+	ended chan struct{} // closed when it has ended
+	err   error         // how; set before ended is closed
 
 	mu sync.Mutex
 	// guarded by mu
@@ -70,10 +71,10 @@ type description struct {
 // long as ctx; waiting is called with what the feed waits for until then.
 func Open(ctx context.Context, py bridge.Python, member *session.Handle, request Request, waiting func(string)) (*Feed, error) {
 	f := &Feed{
-		py: py, member: member, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request,
-		cancel: func() {}, ended: make(chan error, 1),
+		py: bridge.Lasting(py), member: member, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request,
+		cancel: func() {}, ended: make(chan struct{}),
 	}
-	about, err := f.describe(ctx)
+	about, err := f.describe(ctx, py)
 	if err != nil {
 		return nil, err
 	}
@@ -97,16 +98,17 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 	return f, nil
 }
 
-func (f *Feed) describe(ctx context.Context) (description, error) {
+// describe has Python look at the data, which may be a name of the caller's frame.
+func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
 	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven}
 	maps.Copy(plan, f.request.Plan)
 	var about description
 	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}
-	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
+	if err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
 		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {
-		f.forget()
+		f.Forget(false)
 		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}
 	}
 	return about, nil
@@ -137,11 +139,17 @@ func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.Feed
 	return nil, f.member.Explain(err)
 }
 
-// Run delivers the data until the feed is over. Ended says how it ended.
-func (f *Feed) Run(ctx context.Context) { f.ended <- f.run(ctx) }
+// Run delivers the data until the feed is over. It is called once.
+func (f *Feed) Run(ctx context.Context) {
+	f.err = f.run(ctx)
+	close(f.ended)
+}
 
-// Ended returns how the feed ended, once: nil if everything was fed, or nobody wanted more.
-func (f *Feed) Ended() <-chan error { return f.ended }
+// Ended is closed when the feed has ended; Err says how.
+func (f *Feed) Ended() <-chan struct{} { return f.ended }
+
+// Err returns how a feed that has ended did so: nil if everything was fed, or nobody wanted more.
+func (f *Feed) Err() error { return f.err }
 
 func (f *Feed) run(ctx context.Context) error {
 	defer f.close()
@@ -272,7 +280,7 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			return err
 		case <-stop:
 			stop, python = nil, nil
-			f.tell("feed_stop")
+			f.tell("feed_stop", nil)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late: // the driver knows no reason
@@ -347,19 +355,21 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 
 // close ends the feed at both ends.
 func (f *Feed) close() {
-	f.forget()
+	f.Forget(true)
 	f.cancel()
 }
 
-// forget has Python end the delivery and forget the data.
-func (f *Feed) forget() { f.tell("feed_end") }
+// Forget has Python end the delivery and forget the data; with keep not what inference made of it.
+func (f *Feed) Forget(keep bool) { f.tell("feed_end", map[string]any{"keep": keep}) }
 
 // tell has Python do something with the feed that a Python which is gone need not do.
-func (f *Feed) tell(fn string) {
+func (f *Feed) tell(fn string, args map[string]any) {
 	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
 	defer cancel()
+	named := map[string]any{"id": f.id}
+	maps.Copy(named, args)
 	var done bool
-	_ = f.py.Call(ctx, fn, map[string]any{"id": f.id}, &done) // else it is gone
+	_ = f.py.Call(ctx, fn, named, &done) // else it is gone
 }
 
 // Progress returns how far the feed is; nil before it has begun, and of no feed.
@@ -386,6 +396,3 @@ func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, er
 	}
 	return &result.Object{ID: f.id, Text: found.Text}, nil
 }
-
-// Forget gives up what inference made.
-func (f *Feed) Forget() { f.tell("feed_forget") }

@@ -85,6 +85,7 @@ func (inv *invocation) train(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	if inv.Has("detach") {
+		inv.detached.Keep(m.Name, inv.feed)
 		st, err := m.Status(ctx)
 		if err != nil {
 			return nil, m.Explain(err)
@@ -145,8 +146,8 @@ func columns(given []string) []string {
 	return names
 }
 
-// feedEnded returns the channel on which the end of the feed is heard; nil if there is none to hear.
-func (inv *invocation) feedEnded() <-chan error {
+// feedEnded is closed at the end of the feed; nil if there is none to hear.
+func (inv *invocation) feedEnded() <-chan struct{} {
 	if inv.feed == nil || inv.fed {
 		return nil
 	}
@@ -177,17 +178,23 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	return &result.Answer{Data: means}, nil
 }
 
+// feedErr returns how the feed has ended, of which nobody else needs to hear.
+func (inv *invocation) feedErr() error {
+	inv.fed = true
+	inv.detached.Drop(inv.feed)
+	return inv.feed.Err()
+}
+
 // awaitFeed waits for the end of the feed of a run that is over: its last numbers.
 func (inv *invocation) awaitFeed(ctx context.Context) error {
 	if inv.feed == nil || inv.fed {
 		return nil
 	}
-	inv.fed = true
 	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
 	defer cancel()
 	select {
-	case err := <-inv.feed.Ended():
-		return err
+	case <-inv.feed.Ended():
+		return inv.feedErr()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the end of the feed: %w", ctx.Err())
 	}
@@ -204,7 +211,8 @@ func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 	}
 	_, err = inv.waitLive(ctx, m)
 	if ended := inv.feedEnded(); err == nil && ended != nil {
-		err = <-ended // it ends with the run
+		<-ended // it ends with the run
+		err = inv.feedErr()
 	}
 	if err == nil {
 		var value *result.Object
@@ -212,7 +220,7 @@ func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 			return value, nil // Python forgets it when it puts the object in its place
 		}
 	}
-	inv.feed.Forget()
+	inv.feed.Forget(false)
 	return nil, err
 }
 

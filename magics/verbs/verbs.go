@@ -52,8 +52,9 @@ func all(engines cluster.Engines) []row {
 
 // Set is the set of all verbs.
 type Set struct {
-	Table *command.Table
-	rows  map[string]*row
+	Table    *command.Table
+	rows     map[string]*row
+	detached feeding.Detached
 }
 
 // NewSet returns all verbs; engines add their options to reserve and run.
@@ -68,7 +69,7 @@ func NewSet(engines cluster.Engines) *Set {
 
 // Do runs a command, after adding settings of configuration files.
 func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
-	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py}
+	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
 		of.PrintAnnouncement(ctx, out)
@@ -105,6 +106,8 @@ type invocation struct {
 	feed    *feeding.Feed // what the run is fed; nil: nothing
 	fed     bool          // feed has ended
 	view    *render.View  // of the run; nil before it shows anything
+
+	detached *feeding.Detached // feeds of commands that have ended
 }
 
 // shown returns the cell's view of the run.

@@ -42,6 +42,9 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 	var v result.Value
 	if err == nil {
 		m.Hold()
+		if st, statusErr := m.Status(ctx); statusErr == nil { // else following it says why
+			inv.feed = inv.detached.Of(m.Name, st.GetRun().GetId())
+		}
 		if v, err = inv.waitLive(ctx, m); !session.IsOver(err) {
 			if inv.session.Options.Shell { // which has no start for reserved executors
 				err = released(err)
@@ -90,8 +93,8 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		select {
 		case <-quiet.Timer.C:
 			quiet.Ask(ctx, stream.Handle)
-		case err := <-inv.feedEnded():
-			inv.fed = true
+		case <-inv.feedEnded():
+			err := inv.feedErr()
 			if f.feedFailed(err) {
 				continue
 			}

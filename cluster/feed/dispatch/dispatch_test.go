@@ -239,6 +239,23 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
+// TestEpochOutOfRange: a producer of an epoch that the feed does not have is refused at once.
+func TestEpochOutOfRange(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{Epochs: 2})
+	feed := c.opened().GetFeed()
+	h.began()
+	for _, epoch := range []int32{-1, 2} {
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Epoch: epoch}}})
+		if l := h.hear().GetLease(); l.GetProducer() != 1 || !strings.Contains(l.GetRefused(), "the feed has 2 epochs") {
+			t.Errorf("epoch %d: %v", epoch, l)
+		}
+	}
+	h.delivers(feed, 1)
+}
+
 // TestHello: a holder has the name of a task, and one connection.
 func TestHello(t *testing.T) {
 	t.Parallel()

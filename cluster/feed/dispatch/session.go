@@ -3,6 +3,7 @@ package dispatch
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -80,7 +81,13 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 			s.step(feed.Reading{Holder: task, Even: m.Reading.GetEven()})
 		}
 	case *clusterpb.HolderMessage_LeaseWanted:
-		if w := m.LeaseWanted; w.GetFeed() == s.id && s.has(w.GetEpoch()) {
+		switch w := m.LeaseWanted; {
+		case w.GetFeed() != s.id: // its holder stops it
+		case !s.has(w.GetEpoch()):
+			s.order(task, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
+				Feed: s.id, Producer: w.GetProducer(), Refused: fmt.Sprintf("the feed has %d epochs: there is no epoch %d, counted from 0", max(s.request.GetEpochs(), 1), w.GetEpoch()),
+			}}})
+		default:
 			s.step(feed.LeaseWanted{
 				Holder: task, Producer: w.GetProducer(), Epoch: int(w.GetEpoch()), Partition: w.GetPartition(), Attempt: w.GetAttempt(), Digest: w.GetDigest(),
 			})

@@ -100,6 +100,27 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestLeaseRefused: a producer whose lease the driver refuses hears why, gets no memory, and is gone.
+func TestLeaseRefused(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.begin(1)
+	p := b.dial()
+	p.say(`{"op":"produce","feed":1,"key":"secret","epoch":7}`)
+	w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
+	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
+		Feed: 1, Producer: w.GetProducer(), Refused: "there is no epoch 7",
+	}}})
+	if m := p.hear("stop"); m.Reason != "there is no epoch 7" || len(p.files) != 0 {
+		t.Errorf("%+v with %d descriptors", m, len(p.files))
+	}
+	p.over()
+	p.conn.Close()
+	if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetRows() != 0 || e.GetComplete() {
+		t.Errorf("the driver was told %v", e)
+	}
+}
+
 // TestProducerBreaksProtocol: it is stopped, and what it had put before counts.
 func TestProducerBreaksProtocol(t *testing.T) {
 	t.Parallel()

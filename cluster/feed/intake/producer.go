@@ -76,6 +76,11 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 	if p == nil {
 		return
 	}
+	if l.GetRefused() != "" {
+		p.peer.send(message{Op: "stop", Reason: l.GetRefused()}, nil)
+		p.peer.hangUp()
+		return
+	}
 	p.leased, p.rows = !l.GetComplete(), l.GetSkip()
 	p.done = l.GetComplete()
 	where, file := i.segmentFile()

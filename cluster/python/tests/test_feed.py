@@ -94,6 +94,30 @@ def test_epochs_of_an_iterable() -> None:
         list(batches)
 
 
+def test_another_form() -> None:
+    """A batch does not mix records of two sources with different columns."""
+    end = EpochOver(0, 3, 0, 3, 3)
+    reader: Any = Fed([{"": np.arange(3)}, end, {"x": np.arange(2), "y": np.arange(2)}, end])
+    feed = DataFeed(lambda: reader)
+    assert [feed.next_batch(4) for _ in range(3)] == [[0, 1, 2], [(0, 0), (1, 1)], []]
+
+
+def test_features_and_label() -> None:
+    """One feature is an array, several are a dict, with a label and without."""
+    parts = {"x": np.arange(2), "y": np.arange(2), "z": np.arange(2)}
+
+    def batch(*names: str, **plan: Any) -> Any:
+        reader: Any = Fed([{name: parts[name] for name in names}, EpochOver(0, 2, 0, 2, 2)], **plan)
+        return next(iter(DataFeed(lambda: reader).as_iterable(2)))
+
+    assert batch("x").tolist() == [0, 1]
+    assert list(batch("x", "y")) == ["x", "y"]
+    features, label = batch("x", "y", label="y")
+    assert features.tolist() == label.tolist() == [0, 1]
+    features, label = batch("x", "y", "z", label="y")
+    assert list(features) == ["x", "z"] and label.tolist() == [0, 1]
+
+
 def test_one_way_of_reading() -> None:
     """Two ways would share the records."""
     feed = of(3, "|")

@@ -65,6 +65,11 @@ class DataFeed:
         return bool(self._way)
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more comes, or the program reads no more."""
+        return self._reader is not None and self._reader.over
+
+    @property
     def records(self) -> int:
         """The number of records that this task has read."""
         return 0 if self._reader is None else self._reader.total
@@ -106,9 +111,10 @@ class DataFeed:
         return {self._mapping[name]: columns[name] for name in sorted(self._mapping)}
 
     def _take(self, most: int) -> Columns | None:
-        """Up to most records of _rest."""
-        parts, count = [], 0
-        while self._rest and count < most:
+        """Up to most records of _rest, of one form: another train may feed other columns."""
+        parts: list[Columns] = []
+        count = 0
+        while self._rest and count < most and (not parts or parts[0].keys() == self._rest[0].keys()):
             first = self._rest.pop(0)
             n = min(feed_columns.rows(first), most - count)
             parts.append(feed_columns.cut(first, 0, n))
@@ -150,7 +156,7 @@ class DataFeed:
         if columns is None:
             return []
         values = [_items(v) for v in columns.values()]
-        return values[0] if self._single() else list(zip(*values, strict=True))
+        return values[0] if self._single(columns) else list(zip(*values, strict=True))
 
     def batch_results(self, results: Sequence[Any]) -> None:
         """Gives the results of the records of a batch, one for each, in their order; of inference."""
@@ -179,9 +185,9 @@ class DataFeed:
         if self._reader is not None:
             self._reader.leave()
 
-    def _single(self) -> bool:
-        """Whether the source is one array without a name."""
-        return bool(self.plan.get("unnamed"))
+    def _single(self, columns: Columns) -> bool:
+        """Whether they are one array without a name: DATA is an array, or an RDD of values."""
+        return list(columns) == [""]
 
     def _counted(self, columns: Columns | None) -> Columns | None:
         """Counts a step; behind --steps the program reads no more."""
@@ -200,7 +206,7 @@ class DataFeed:
         return None if columns is None else self._bare(columns)
 
     def _bare(self, columns: Columns) -> Any:
-        return next(iter(columns.values())) if self._single() else columns
+        return next(iter(columns.values())) if self._single(columns) else columns
 
     def as_iterable(self, batch_size: int) -> _Epochs:
         """Batches of arrays; each iteration is one epoch."""
@@ -224,12 +230,11 @@ class DataFeed:
         return f"the feed is over: it had {int(self.plan.get('epochs') or 1)} epochs; iterate over it ctx.epochs times"
 
     def _paired(self, columns: Columns) -> Any:
-        """(features, label) where a label was named; one feature without its name."""
+        """(features, label) where a label was named, else features; one feature without its name."""
         label = self._label or self.plan.get("label")
-        if not label:
-            return self._bare(columns)
-        features = {name: values for name, values in columns.items() if name != label}
-        return (next(iter(features.values())) if len(features) == 1 else features), columns[label]
+        named = {name: values for name, values in columns.items() if name != label}
+        features = next(iter(named.values())) if len(named) == 1 else named
+        return (features, columns[label]) if label else features
 
     _label: str | None = None
 

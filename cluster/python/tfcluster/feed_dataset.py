@@ -88,6 +88,7 @@ _all: weakref.WeakSet[_Steps] = weakref.WeakSet()
 def _patch_once(module: ModuleType) -> None:
     if not hasattr(module.EpochIterator.reset, "__wrapped__"):
         patch_reset(module)
+        patch_warning(module)
 
 
 def patch_reset(module: ModuleType) -> None:
@@ -102,6 +103,22 @@ def patch_reset(module: ModuleType) -> None:
             steps.rewind()
 
     module.EpochIterator.reset = reset_feeds
+
+
+def patch_warning(module: ModuleType) -> None:
+    """Has Keras warn that the data ran out only where it was asked for steps_per_epoch: it warns at the end of every
+    dataset whose number of batches it does not know in advance, and an epoch of a feed ends where its source does."""
+    warn = getattr(module.EpochIterator, "_interrupted_warning", None)
+    if warn is None:
+        return
+
+    @functools.wraps(warn)
+    def interrupted_warning(self: Any) -> None:
+        if self.steps_per_epoch is None and any(steps.over() for steps in list(_all)):
+            return
+        warn(self)
+
+    module.EpochIterator._interrupted_warning = interrupted_warning
 
 
 def _answered(feed: DataFeed, batch_size: int) -> Iterator[Any]:
@@ -130,6 +147,11 @@ class _Steps:
         """Takes back what an iteration was given that looked at the first records alone."""
         with self._lock:
             self._take_back(ended=True)
+
+    def over(self) -> bool:
+        """Whether the iteration has come to the end of its epoch, or of what the program reads."""
+        with self._lock:
+            return self._ended is not None or self._feed.over
 
     def _take_back(self, *, ended: bool) -> None:
         """Takes back what the last iteration was given, also of one that came to its end. Called with _lock held."""

@@ -83,9 +83,11 @@ def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
         return None
     if hasattr(value, "mapInArrow"):
         return SparkFrame(value, plan)
-    raise UsageError(
-        f"DATA is a {type(value).__name__} of Spark: make it a DataFrame (rdd.toDF()), which is fed many times faster"
-    )
+    if hasattr(value, "mapPartitionsWithIndex"):
+        from tfcluster import feed_rdd
+
+        return feed_rdd.SparkRdd(value, plan)
+    raise UsageError(f"DATA is a {type(value).__name__} of Spark: a DataFrame or an RDD can be fed")
 
 
 _CASTS = {
@@ -123,12 +125,7 @@ class SparkFrame(Source):
         finally:
             for module in (feed_link, feed_source):
                 cloudpickle.unregister_pickle_by_value(module)
-        for row in said:
-            if row.refused:
-                raise Refused(row.refused)
-        if stopped := [row.stopped for row in said if not row.whole]:
-            raise feed_link.Stopped(max(stopped))
-        return sum(row.rows for row in said)
+        return summed(said)
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
         with jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
@@ -143,6 +140,17 @@ class SparkFrame(Source):
                 spark.interruptTag(self._group)
 
 
+def summed(said: Iterable[Any]) -> int:
+    """The records of all partitions, of what their tasks say (feed_source.Delivered)."""
+    parts = list(said)
+    for part in parts:
+        if part.refused:
+            raise Refused(part.refused)
+    if stopped := [part.stopped for part in parts if not part.whole]:
+        raise feed_link.Stopped(max(stopped))
+    return sum(part.rows for part in parts)
+
+
 @contextlib.contextmanager
 def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
     """Spark's jobs of this thread belong to a group, or on Spark Connect have it as their tag."""
@@ -153,7 +161,7 @@ def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
         finally:
             spark.removeTag(group)
         return
-    context = spark.sparkContext
+    context = getattr(spark, "sparkContext", spark)
     context.setJobGroup(group, name, interruptOnCancel=True)
     try:
         yield

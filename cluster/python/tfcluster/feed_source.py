@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcluster.feed_link import Link, Stopped
 
@@ -223,23 +223,36 @@ def spark_stage(order: Order, epoch: int) -> Any:
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("this runs in a task of Spark only")
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        rows, whole, refused, stopped = 0, False, "", ""
-        try:
-            rows, whole = deliver(order, epoch, partition, attempt, batches), True
-        except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
-            refused = str(e)
-        except Stopped as e:
-            stopped = e.reason
-        said = {"partition": partition, "rows": rows, "whole": whole, "refused": refused, "stopped": stopped}
-        yield pa.RecordBatch.from_pylist([said])
+        yield pa.RecordBatch.from_pylist([delivered(order, epoch, batches)._asdict()])
 
     return run
+
+
+class Delivered(NamedTuple):
+    """How the delivery of a partition went."""
+
+    partition: int
+    rows: int
+    whole: bool
+    refused: str = ""
+    stopped: str = ""  # why not the whole partition was taken; "" also where nobody wants more
+
+
+def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
+    """Delivers the partition of the running task of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this runs in a task of Spark only")
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    try:
+        return Delivered(partition, deliver(order, epoch, partition, attempt, batches), True)
+    except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+        return Delivered(partition, 0, False, refused=str(e))
+    except Stopped as e:
+        return Delivered(partition, 0, False, stopped=e.reason)
 
 
 SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string, stopped string"

@@ -239,6 +239,30 @@ def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
     raise ClusterError("the tfcluster engine ended; clusters keep running: run this again, or restart the kernel")
 
 
+_lasting: threading.Thread | None = None  # answers the engine that this process started, see attend
+
+
+def attend(how: Callable[[], Answer]) -> None:
+    """Have Go's calls answered also after the command that is running, for as long as the engine lives.
+
+    With our kernel the notebook's thread does so.
+    """
+    global _lasting
+    if not started() or (_lasting is not None and _lasting.is_alive()):
+        return
+    conn = connect(start=False)
+    send(conn, {"op": "objects"})
+    _lasting = threading.Thread(target=_attend, args=(conn, how), name="tfcluster-objects", daemon=True)
+    _lasting.start()
+
+
+def _attend(conn: socket.socket, how: Callable[[], Answer]) -> None:
+    with contextlib.closing(conn), contextlib.suppress(OSError):
+        for message in lines(conn):
+            if message["op"] == "call":
+                answer(conn, message, how())
+
+
 class _interrupts:
     """Context in which SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
 

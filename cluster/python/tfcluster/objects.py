@@ -172,6 +172,7 @@ class Objects:
             source = feed_notebook.describe(value, plan)
             return feed_predictions.of(value, source, plan, again) if plan.get("mode") == "inference" else source
 
+        gate.attend(lambda: Objects(self._globals))
         _feeds[id] = feed_thread.Feeding(make)
         source = _feeds[id].source
         return {
@@ -202,16 +203,18 @@ class Objects:
         _feeds[id] = before.again()
         return gate.Later(before.ended)
 
-    def do_feed_end(self, id: str) -> bool:
-        """Ends the delivery and forgets the data."""
+    def do_feed_end(self, id: str, keep: bool) -> bool:
+        """Ends the delivery and forgets the data; with keep, what inference made stays for do_feed_value."""
         if feeding := _feeds.pop(id, None):
             feeding.cancel()
             if feeding.value is not None:
                 values[id] = feeding.value
+        if not keep:
+            values.pop(id, None)
         return True
 
     def do_feed_value(self, id: str, into: str) -> dict[str, Any]:
-        """Whether inference has made something; it is put under the name into, and kept until feed_forget."""
+        """Whether inference has made something; it is put under the name into, and kept until it is taken."""
         from tfcluster import feed_predictions
 
         if id not in values:
@@ -219,11 +222,6 @@ class Objects:
         if into:
             self._globals[into] = values[id]
         return {"found": True, "text": feed_predictions.text(values[id])}
-
-    def do_feed_forget(self, id: str) -> bool:
-        """Forgets what inference has made."""
-        values.pop(id, None)
-        return True
 
     def do_cwd(self) -> str:
         """Return the base of relative paths."""

@@ -1,0 +1,82 @@
+"""An RDD of Spark as the source of a feed: its tasks make record batches of Python's objects first."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from tfcluster import feed_link, feed_notebook, feed_records, feed_source
+from tfcluster.errors import UsageError
+
+_MODULES = (feed_link, feed_source, feed_records)  # what a task needs
+# What Python said, in an exception of the JVM's.
+_PYTHONS = re.compile(r"PythonException: (Traceback \(most recent call last\):\n.*?\n(?=\S)[^\n]*)", re.DOTALL)
+
+
+class SparkRdd(feed_notebook.Source):
+    """An RDD of tuples, dicts, arrays or scalars: the first record shows the columns and their types."""
+
+    def __init__(self, rdd: Any, plan: Mapping[str, Any]) -> None:
+        if plan.get("mode") == "inference":
+            raise UsageError("inference of an RDD: make it a DataFrame first (rdd.toDF())")
+        self._rdd = rdd
+        self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
+        self._form = feed_records.Form("value", 0, (), (), ())
+        with feed_notebook.jobs(rdd.context, self._group, "tfcluster: the first record"), _pythons_error():
+            first = rdd.take(1)
+        for record in first:
+            self._form = self._fed(record, plan)
+        self.columns = self._form.names
+        self.unnamed = self._form.kind == "value"
+
+    def _fed(self, record: Any, plan: Mapping[str, Any]) -> feed_records.Form:
+        """The form of the records, with the columns that are fed."""
+        import pyarrow as pa
+
+        try:
+            form = feed_records.form_of(record)
+        except ValueError as e:
+            raise UsageError(
+                f"the records of DATA have a {e}: tuples, dicts, arrays and scalars of numbers, strings and bytes "
+                "can be fed"
+            ) from None
+        names = form.names
+        if chosen := plan.get("columns"):
+            names = tuple(feed_notebook._chosen(chosen, form.names, plan))
+        at = [form.names.index(name) for name in names]
+        types = tuple(form.types[n] for n in at)
+        feed_notebook._refuse_arrow(pa.schema(list(zip(names, types, strict=True))))
+        return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=types)
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        from pyspark import cloudpickle
+
+        for module in _MODULES:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
+            name = f"tfcluster: feed, epoch {epoch + 1}"
+            with feed_notebook.jobs(self._rdd.context, self._group, name), _pythons_error():
+                said = staged.collect()
+        finally:
+            for module in _MODULES:
+                cloudpickle.unregister_pickle_by_value(module)
+        return feed_notebook.summed(feed_source.Delivered(*each) for each in said)
+
+    def cancel(self) -> None:
+        with contextlib.suppress(Exception):
+            self._rdd.context.cancelJobGroup(self._group)
+
+
+@contextlib.contextmanager
+def _pythons_error() -> Any:
+    """An error of the user's functions is Python's, not the JVM's that Spark wraps it in."""
+    try:
+        yield
+    except Exception as e:
+        if (found := _PYTHONS.search(str(e))) is None:
+            raise
+        raise RuntimeError(found[1]) from None
