@@ -194,6 +194,9 @@ func (s *State) SetCurrent(m *Handle, owned bool) {
 // Context returns a context that ends with Close.
 func (s *State) Context() context.Context { return s.ctx }
 
+// Go runs work, for which Close waits.
+func (s *State) Go(work func()) { s.holds.Go(work) }
+
 // Pick returns the cluster that a command means: -c, otherwise the current one, otherwise the
 // only live one.
 func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {

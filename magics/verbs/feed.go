@@ -126,10 +126,10 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 		return nil, err
 	}
 	inv.feed = feed
-	go func() { // ends with the feed, which ends with the session
+	inv.session.Go(func() {
 		defer end()
 		feed.Run(feedCtx)
-	}()
+	})
 	return m, nil
 }
 
