@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"rdma/memory":                {},
 	"cluster/feed":               {},
 	"cluster/feed/intake":        {"cluster/clusterpb", "cluster/unixsock", "rdma/memory"},
-	"cluster/feed/dispatch":      {"cluster/clusterpb", "cluster/feed", "cluster/feed/intake"},
+	"cluster/feed/dispatch":      {"cluster/clusterpb", "cluster/feed"},
 	"cluster/coordinator":        {"cluster/feed/dispatch", "cluster", "cluster/auth", "cluster/clusterpb", "cluster/lifecycle", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
 	"cluster/clusterpb":          {},
 	"cluster/python":             {},

@@ -198,7 +198,7 @@ func (r *runs) programOf(role string) *clusterpb.Program {
 // Feeds returns the services for feeds: of holders for the agents' port, of clients for the driver's socket.
 func (c *Coordinator) Feeds() *dispatch.Dispatch { return c.runs.feeds }
 
-// feedable tells package dispatch which run is active.
+// feedable tells package dispatch which run is active, and how producers reach the driver.
 type feedable struct{ c *Coordinator }
 
 // FeedableRun implements dispatch.Runs.
@@ -206,6 +206,16 @@ func (f feedable) FeedableRun(ctx context.Context) (dispatch.Run, error) {
 	var run dispatch.Run
 	err := f.c.call(ctx, func() { run = f.c.feedableRun() })
 	return run, err
+}
+
+// Route implements dispatch.Runs.
+func (f feedable) Route(feed string) (*clusterpb.FeedRoute, error) {
+	a := f.c.cfg.Authority
+	certificate, key, err := a.IssueProducer(feed)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.FeedRoute{Address: f.c.Address(), Authority: string(a.CertPEM), Certificate: string(certificate), Key: string(key)}, nil
 }
 
 // feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.

@@ -143,6 +143,11 @@ func (f *Feed) run(ctx context.Context) error {
 		holders = append(holders, map[string]any{"task": h.GetTask(), "host": h.GetHost(), "socket": h.GetSocket()})
 	}
 	f.order["feed"], f.order["key"], f.order["holders"] = f.open.GetFeed(), f.open.GetKey(), holders
+	if r := f.open.GetRoute(); r != nil { // secret, like the key: it goes to Python by a private socket
+		f.order["route"] = map[string]string{
+			"address": r.GetAddress(), "authority": r.GetAuthority(), "certificate": r.GetCertificate(), "key": r.GetKey(),
+		}
+	}
 	var began bool
 	args := map[string]any{"id": f.id, "order": f.order, "epochs": f.request.Epochs}
 	if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_start", args, &began); err != nil {

@@ -37,10 +37,8 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	if failure != nil {
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
 	}
-	defer d.end(s)
-	if err := d.addRelay(stream.Context(), s); err != nil {
-		d.log.Warn("producers on hosts without an executor will find none", "err", err)
-	}
+	defer d.forget(s)
+	d.addRoute(s)
 	if err := stream.Send(&clusterpb.FeedUpdate{Open: s.open()}); err != nil {
 		return err
 	}
@@ -268,14 +266,6 @@ func (d *Dispatch) isLost(s *session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return s.lost
-}
-
-// end ends a feed whose client has been served.
-func (d *Dispatch) end(s *session) {
-	d.forget(s)
-	if s.relay != nil {
-		s.relay.close()
-	}
 }
 
 // forget makes room for another feed. One that is not over fails: nobody reads its source any more.
