@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"cluster/groups/member":      {"cluster/clusterpb", "cluster/unixsock", "rdma/collective", "rdma/memory", "rdma/reduce", "rdma/transport"},
 	"cluster/feed":               {},
 	"cluster/feed/intake":        {"cluster/clusterpb", "cluster/unixsock", "rdma/memory"},
-	"cluster/feed/dispatch":      {"cluster/clusterpb", "cluster/feed", "cluster/feed/intake"},
+	"cluster/feed/dispatch":      {"cluster/clusterpb", "cluster/feed"},
 	"cluster/coordinator":        {"cluster/feed/dispatch", "cluster/groups", "cluster", "cluster/auth", "cluster/clusterpb", "cluster/lifecycle", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
 	"cluster/clusterpb":          {},
 	"cluster/python":             {},

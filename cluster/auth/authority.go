@@ -78,14 +78,25 @@ func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 
 // Issue signs a certificate for a name: an executor's ID, or the coordinator.
 func (a *Authority) Issue(name string) (certPEM, keyPEM []byte, err error) {
+	return a.issue(pkix.Name{CommonName: name}, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+// IssueProducer signs a certificate for the producers of a feed. With it one can connect by
+// ProducerProtocol only.
+func (a *Authority) IssueProducer(feed string) (certPEM, keyPEM []byte, err error) {
+	return a.issue(pkix.Name{CommonName: feed, OrganizationalUnit: []string{producerUnit}}, x509.ExtKeyUsageClientAuth)
+}
+
+func (a *Authority) issue(subject pkix.Name, usage ...x509.ExtKeyUsage) (certPEM, keyPEM []byte, err error) {
+	name := subject.CommonName
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("create key for %s: %w", name, err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		SerialNumber: serial(), Subject: subject, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certLife), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: usage,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
 	if err != nil {
@@ -99,7 +110,7 @@ func (a *Authority) Issue(name string) (certPEM, keyPEM []byte, err error) {
 }
 
 // ServerTLS returns the coordinator's TLS configuration: clients need a certificate of this
-// authority.
+// authority. Producers of feeds speak ProducerProtocol, and nobody else does.
 func (a *Authority) ServerTLS() (*tls.Config, error) {
 	certPEM, keyPEM, err := a.Issue(CoordinatorName)
 	if err != nil {
@@ -113,6 +124,7 @@ func (a *Authority) ServerTLS() (*tls.Config, error) {
 	pool.AddCert(a.cert)
 	return &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		NextProtos: []string{ProducerProtocol}, VerifyConnection: verifyProtocol,
 	}, nil
 }
 

@@ -12,7 +12,8 @@ import (
 //	1  StartRequest.start_in (start --working-dir)
 //	2  StartRequest.options and Launch.options instead of a field for each option; Launch.spec_variables;
 //	   Hello.protocol
-const Protocol = 2
+//	3  HolderOrder.connect
+const Protocol = 3
 
 // MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.
 const MaxAgentMessage = 32 << 20

@@ -203,7 +203,7 @@ func (c *Coordinator) Feeds() *dispatch.Dispatch { return c.runs.feeds }
 // Groups returns the service for collective calls, for the agents' port.
 func (c *Coordinator) Groups() *groups.Groups { return c.runs.groups }
 
-// feedable tells packages dispatch and groups which run is active.
+// feedable tells packages dispatch and groups which run is active, and how producers reach the driver.
 type feedable struct{ c *Coordinator }
 
 // GroupedRun implements groups.Runs.
@@ -231,6 +231,16 @@ func (f feedable) Note(ctx context.Context, text string) error {
 // Fail implements dispatch.Runs.
 func (f feedable) Fail(ctx context.Context, run int32, why *clusterpb.Failure) error {
 	return f.c.call(ctx, func() { f.c.handle(lifecycle.FeedFailed{Run: run, Failure: why}) })
+}
+
+// Route implements dispatch.Runs.
+func (f feedable) Route(feed string) (*clusterpb.FeedRoute, error) {
+	a := f.c.cfg.Authority
+	certificate, key, err := a.IssueProducer(feed)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.FeedRoute{Address: f.c.Address(), Authority: string(a.CertPEM), Certificate: string(certificate), Key: string(key)}, nil
 }
 
 // feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.

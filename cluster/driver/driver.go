@@ -292,7 +292,7 @@ func (d *driver) serve(ctx context.Context) error {
 	d.coord = coordinator.New(cfg)
 	clients := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
 	pending := newHandshakes(handshakesAtOnce(), handshakeMinimum)
-	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
+	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), pending.options(tlsConfig, d.coord.Feeds().Produce)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	d.register(agents, clients)
@@ -346,8 +346,6 @@ func (d *driver) register(agents, clients *grpc.Server) {
 	clusterpb.RegisterGroupsServer(agents, d.coord.Groups())
 	if d.hosting != nil {
 		clients = agents
-	} else {
-		d.coord.Feeds().RelayIn(filepath.Dir(d.socket))
 	}
 	clusterpb.RegisterControlServer(clients, d.coord.Control())
 	clusterpb.RegisterFeedControlServer(clients, d.coord.Feeds())

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/tfcluster/tfcluster/cluster/auth"
 )
 
 // Limits of connections that have not authenticated. Anybody who reaches the agents' port
@@ -132,28 +134,46 @@ func (l *handshakeListener) Close() error {
 	return l.Listener.Close()
 }
 
+// produce serves the producer of a feed that its certificate names. It takes the connection and returns at once.
+type produce func(conn net.Conn, feed string)
+
 // options are a server's: its certificates, and the limits of handshakes.
-func (h *handshakes) options(config *tls.Config) []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.Creds(h.credentials(credentials.NewTLS(config))), grpc.ConnectionTimeout(handshakeTimeout)}
+func (h *handshakes) options(config *tls.Config, produce produce) []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.Creds(h.credentials(credentials.NewTLS(config), produce)), grpc.ConnectionTimeout(handshakeTimeout)}
 }
 
 // credentials wraps the server's credentials, which know when a handshake has ended.
-func (h *handshakes) credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
-	return &handshakeCredentials{c, h}
+func (h *handshakes) credentials(c credentials.TransportCredentials, produce produce) credentials.TransportCredentials {
+	return &handshakeCredentials{c, h, produce}
 }
 
 type handshakeCredentials struct {
 	credentials.TransportCredentials
 	handshakes *handshakes
+	produce    produce
 }
+
+// lost is when a producer's host that has vanished is given up: another attempt waits for its partition.
+var lost = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c *handshakeCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	defer c.handshakes.done(conn) // one that failed has been closed
-	return c.TransportCredentials.ServerHandshake(conn)
+	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if feed := auth.ProducerFeed(info); feed != "" {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetKeepAliveConfig(lost) // else the system's
+		}
+		c.produce(secure, feed)
+		return nil, nil, credentials.ErrConnDispatched
+	}
+	return secure, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (c *handshakeCredentials) Clone() credentials.TransportCredentials {
-	return &handshakeCredentials{c.TransportCredentials.Clone(), c.handshakes}
+	return &handshakeCredentials{c.TransportCredentials.Clone(), c.handshakes, c.produce}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type handshakeServer struct {
 	pending  *handshakes
 	accepted chan struct{}
 	entered  chan net.Conn
+	produced chan string
 }
 
 func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls.Config) *handshakeServer {
@@ -29,8 +31,11 @@ func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls
 		t.Fatal(err)
 	}
 	h := newHandshakes(limit, minimum)
-	s := &handshakeServer{h.listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100)}
-	creds := h.credentials(credentials.NewTLS(config))
+	s := &handshakeServer{h.listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
+	creds := h.credentials(credentials.NewTLS(config), func(conn net.Conn, feed string) {
+		s.produced <- feed
+		_ = conn.Close()
+	})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -171,4 +176,71 @@ func TestHandshakesClose(t *testing.T) {
 	go func() { s.ln.Close(); close(closed) }()
 	within(t, "close", closed)
 	within(t, "the one that waited", s.accepted)
+}
+
+// TestProducers: a certificate of a feed's producers is good for their protocol alone, and theirs alone is.
+func TestProducers(t *testing.T) {
+	t.Parallel()
+	ours, err := auth.NewAuthority("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := auth.NewAuthority("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := ours.ServerTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveHandshakes(t, 1, time.Hour, config)
+	for _, tt := range []struct {
+		name, protocol string
+		issue          func(string) ([]byte, []byte, error)
+		want           bool // it is let in
+	}{
+		{"an agent", "h2", ours.Issue, true},
+		{"a producer", auth.ProducerProtocol, ours.IssueProducer, true},
+		{"a producer that calls", "h2", ours.IssueProducer, false},
+		{"an agent that produces", auth.ProducerProtocol, ours.Issue, false},
+		{"another cluster's producer", auth.ProducerProtocol, other.IssueProducer, false},
+	} {
+		certificate, key, err := tt.issue("feed-7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(certificate, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := tls.Client(s.dial(t), &tls.Config{
+			Certificates: []tls.Certificate{pair}, RootCAs: config.ClientCAs, ServerName: "coordinator", NextProtos: []string{tt.protocol},
+		})
+		if err := conn.Handshake(); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		switch {
+		case !tt.want:
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_, err := conn.Read(make([]byte, 1)) // of TLS 1.3 the client hears of it so
+			if err == nil || errors.Is(err, io.EOF) || os.IsTimeout(err) {
+				t.Errorf("%s is let in: %v", tt.name, err)
+			}
+		case tt.protocol == "h2":
+			within(t, tt.name, s.entered)
+		default:
+			select {
+			case feed := <-s.produced:
+				if feed != "feed-7" {
+					t.Errorf("%s: of feed %q", tt.name, feed)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s is not served", tt.name)
+			}
+		}
+		conn.Close()
+	}
+	if len(s.entered)+len(s.produced) != 0 {
+		t.Errorf("%d and %d more are let in", len(s.entered), len(s.produced))
+	}
 }

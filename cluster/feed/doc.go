@@ -3,8 +3,7 @@
 //
 // A source (a Spark job, the notebook's arrays) is read once per epoch, in partitions. A producer reads one
 // partition and writes batches of records into a holder: the shared memory of a task, owned by the task's
-// agent, or of a relay, which has no task and from which everything is moved on. The program of the task reads
-// them there.
+// agent. The program of the task reads them there.
 //
 // Exactly once: a producer asks for the lease of (epoch, partition) before it delivers anything. One attempt
 // has it at a time; the next one begins behind the records that were delivered. A holder reports the end of a

@@ -40,10 +40,10 @@ const (
 	uneven
 )
 
-// holder is a place for records: the shared memory of a task or of a relay.
+// holder is a place for records: the shared memory of a task.
 type holder struct {
 	id     string
-	reads  bool // its program may read; false: a relay, or the program has left
+	reads  bool // its program may read; false: it has left
 	mode   readingMode
 	moving bool   // a Move has not been answered
 	to     string // of the last Move
@@ -71,18 +71,11 @@ type epoch struct {
 func New(uneven Uneven, more bool, tasks []string) *Feed {
 	f := &Feed{uneven: uneven, more: more, holders: map[string]*holder{}, leases: map[leaseKey]*lease{}}
 	for _, id := range tasks {
-		f.add(id, true)
+		f.holders[id] = &holder{id: id, reads: true}
+		f.order = append(f.order, id)
 	}
-	return f
-}
-
-// AddRelay adds a holder without a program: everything that it receives is moved on.
-func (f *Feed) AddRelay(id string) { f.add(id, false) }
-
-func (f *Feed) add(id string, reads bool) {
-	f.holders[id] = &holder{id: id, reads: reads}
-	f.order = append(f.order, id)
 	slices.Sort(f.order)
+	return f
 }
 
 // Step applies an event and returns what is to be done.

@@ -74,12 +74,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 		policy = []Uneven{Drop, Pad, Spread}[rnd.IntN(3)]
 	}
 	w.feed = New(policy, false, tasks)
-	if rnd.IntN(3) == 0 {
-		w.names = append(w.names, "relay")
-		w.feed.AddRelay("relay")
-	}
-	for i, id := range w.names {
-		w.holders[id] = &simHolder{id: id, free: 2 + rnd.IntN(3), held: map[int]*Held{}, allowed: map[int]int64{}, over: map[int]EpochOver{}, reads: i < workers}
+	for _, id := range w.names {
+		w.holders[id] = &simHolder{id: id, free: 2 + rnd.IntN(3), held: map[int]*Held{}, allowed: map[int]int64{}, over: map[int]EpochOver{}, reads: true}
 	}
 	for range 1 + rnd.IntN(6) {
 		w.parts = append(w.parts, rnd.IntN(60)*rnd.IntN(3))

@@ -92,3 +92,27 @@ func sweep(pattern string, age time.Duration) {
 		}
 	}
 }
+
+// Pair returns two connections, each the peer of the other.
+func Pair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	var conns [2]net.Conn
+	for n, fd := range fds {
+		file := os.NewFile(uintptr(fd), "pair")
+		var ferr error
+		conns[n], ferr = net.FileConn(file)
+		err = errors.Join(err, ferr, file.Close())
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	return conns[0].(*net.UnixConn), conns[1].(*net.UnixConn), nil
+}

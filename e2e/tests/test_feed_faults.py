@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import signal
+from collections.abc import Iterator
 
 import pytest
 from conftest import Cell, Notebook, alive, processes, wait_for
@@ -120,16 +121,24 @@ def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], epochs: in
     notebook.ok(RESERVE)
     notebook.ok(NOTEBOOK)
     notebook.ok("%tfcluster start count")
-    marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
-    wait_for("the programs at their feeds", lambda: sum(memory(marker).values()) >= 2 and len(sockets(env)) == 2)
-    wait_for("the programs' connections", lambda: all(connected(path) for path in sockets(env)))
-    for path in sockets(env):
-        path.rename(path.with_suffix(".hidden"))
-    cell = notebook.ok(f"run = %tfcluster train records --epochs {epochs}\ntotal(run)")
+    with hidden(env):
+        cell = notebook.ok(f"run = %tfcluster train records --epochs {epochs}\ntotal(run)")
     assert cell.result == f"(100003, {{{epochs}}}, {epochs * 100_003})", cell.all
-    for hidden in pathlib.Path(env["XDG_RUNTIME_DIR"]).rglob("feed-*.hidden"):
-        hidden.unlink()
     wait_for("the end of the feed's sockets", lambda: not sockets(env), 60)
+
+
+@contextlib.contextmanager
+def hidden(env: dict[str, str], count: int = 2) -> Iterator[None]:
+    """The tasks' sockets cannot be found, as on another host; their programs are connected."""
+    marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
+    wait_for("the programs at their feeds", lambda: sum(memory(marker).values()) >= count == len(sockets(env)))
+    wait_for("the programs' connections", lambda: all(connected(path) for path in sockets(env)))
+    paths = {path: path.with_suffix(".hidden") for path in sockets(env)}
+    for path, name in paths.items():
+        path.rename(name)
+    yield
+    for name in paths.values():
+        name.unlink()
 
 
 def connected(path: pathlib.Path) -> bool:

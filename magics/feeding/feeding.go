@@ -59,14 +59,6 @@ type Feed struct {
 	waiting  string // what it waits for before it begins again
 }
 
-// description is what Python says of DATA.
-type description struct {
-	Plan    map[string]any `json:"plan"`
-	Columns []string       `json:"columns"`
-	Total   int64          `json:"total"`
-	Once    bool           `json:"once"`
-}
-
 // Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
 // long as ctx; waiting is called with what the feed waits for until then.
 func Open(ctx context.Context, py bridge.Python, member *session.Handle, request Request, waiting func(string)) (*Feed, error) {
@@ -96,22 +88,6 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 		return nil, err
 	}
 	return f, nil
-}
-
-// describe has Python look at the data, which may be a name of the caller's frame.
-func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
-	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven}
-	maps.Copy(plan, f.request.Plan)
-	var about description
-	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}
-	if err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
-		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
-	}
-	if about.Once && f.request.Epochs > 1 {
-		f.Forget(false)
-		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}
-	}
-	return about, nil
 }
 
 // begin asks the driver for a feed and waits until it is open, or over. The caller closes f after an error.
@@ -213,6 +189,11 @@ func (f *Feed) deliver(ctx context.Context) error {
 		holders = append(holders, map[string]any{"task": h.GetTask(), "host": h.GetHost(), "socket": h.GetSocket()})
 	}
 	f.order["feed"], f.order["key"], f.order["holders"] = f.open.GetFeed(), f.open.GetKey(), holders
+	if r := f.open.GetRoute(); r != nil { // secret, like the key: it goes to Python by a private socket
+		f.order["route"] = map[string]string{
+			"address": r.GetAddress(), "authority": r.GetAuthority(), "certificate": r.GetCertificate(), "key": r.GetKey(),
+		}
+	}
 	var began bool
 	args := map[string]any{"id": f.id, "order": f.order, "epochs": f.request.Epochs}
 	if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_start", args, &began); err != nil {

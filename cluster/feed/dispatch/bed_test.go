@@ -34,6 +34,11 @@ func (r *fakeRuns) FeedableRun(context.Context) (Run, error) {
 	return r.run, nil
 }
 
+// Route implements Runs; the certificate is the feed's name alone.
+func (r *fakeRuns) Route(feed string) (*clusterpb.FeedRoute, error) {
+	return &clusterpb.FeedRoute{Address: "driver:1", Certificate: feed}, nil
+}
+
 func (r *fakeRuns) Note(_ context.Context, text string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,10 +39,8 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	if s == nil { // why its run has ended is said by the run
 		return stream.Send(&clusterpb.FeedUpdate{Over: true})
 	}
-	defer d.end(s)
-	if err := d.addRelay(stream.Context(), s); err != nil {
-		d.log.Warn("producers on hosts without an executor will find none", "err", err)
-	}
+	defer d.forget(s)
+	d.addRoute(s)
 	if err := stream.Send(&clusterpb.FeedUpdate{Open: s.open()}); err != nil {
 		return err
 	}
@@ -272,7 +270,7 @@ func (d *Dispatch) allLeft(s *session) bool {
 
 func (s *session) allLeft() bool {
 	for task := range s.holders {
-		if task != relayName && !s.left[task] {
+		if !s.left[task] {
 			return false
 		}
 	}
@@ -291,14 +289,6 @@ func (d *Dispatch) suspect(s *session) time.Duration {
 		return d.patience.last
 	}
 	return 0
-}
-
-// end ends a feed whose client has been served.
-func (d *Dispatch) end(s *session) {
-	d.forget(s)
-	if s.relay != nil {
-		s.relay.close()
-	}
 }
 
 // forget makes room for another feed. One that is not over fails: nobody reads its source any more.

@@ -34,7 +34,7 @@ type Task struct {
 	Attempt int32
 }
 
-// Runs tells which run is active.
+// Runs tells which run is active, and how its feeds can be reached.
 type Runs interface {
 	// FeedableRun returns the active or the last run.
 	FeedableRun(ctx context.Context) (Run, error)
@@ -42,16 +42,17 @@ type Runs interface {
 	Note(ctx context.Context, text string) error
 	// Fail fails a run that cannot be fed any more.
 	Fail(ctx context.Context, run int32, why *clusterpb.Failure) error
+	// Route returns how a producer on another host reaches the driver, with a certificate for a feed of this name.
+	Route(feed string) (*clusterpb.FeedRoute, error)
 }
 
 // Dispatch serves the feeds of one cluster. At most one feed is on at a time.
 type Dispatch struct {
 	clusterpb.UnimplementedFeedsServer
 	clusterpb.UnimplementedFeedControlServer
-	runs        Runs
-	log         *slog.Logger
-	relayFolder string // "": no feed has a relay
-	patience    patience
+	runs     Runs
+	log      *slog.Logger
+	patience patience
 
 	mu sync.Mutex
 	// guarded by mu
@@ -59,6 +60,9 @@ type Dispatch struct {
 	feeds   int64    // begun so far: the number of the last one
 	on      *session // nil: none is on
 	changed chan struct{}
+
+	waiting     map[int64]*carried // connections that no holder has taken yet, by number
+	connections int64              // number of the last one
 }
 
 // patience is how long a Dispatch waits; tests shorten it.
@@ -76,7 +80,10 @@ type holderKey struct {
 
 // New returns a Dispatch without feeds.
 func New(runs Runs, log *slog.Logger) *Dispatch {
-	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
+	return &Dispatch{
+		runs: runs, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second},
+		holders: map[holderKey]*holder{}, changed: make(chan struct{}), waiting: map[int64]*carried{},
+	}
 }
 
 // wake tells everybody who waits that something has changed. Caller holds mu.
@@ -114,10 +121,11 @@ func (d *Dispatch) holdersOf(run Run) (holders map[string]*holder, missing []str
 
 // holder is one that attends. Its fields are guarded by the Dispatch's mu.
 type holder struct {
-	hello *clusterpb.HolderHello
-	over  bool // its last feed is over
-	queue []*clusterpb.HolderOrder
-	wake  chan struct{} // capacity 1
+	hello   *clusterpb.HolderHello
+	over    bool // its last feed is over
+	queue   []*clusterpb.HolderOrder
+	wake    chan struct{} // capacity 1
+	carries int           // connections of producers on other hosts
 
 	batch  sync.Mutex                // held while one batch is sent to it
 	pieces chan *clusterpb.FeedPiece // to its Receive stream
@@ -133,11 +141,15 @@ func (h *holder) order(o *clusterpb.HolderOrder) {
 	}
 }
 
-// attend serves a holder until its stream ends; valid is whether its task's name is accepted.
-func (d *Dispatch) attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder], valid func(task string) bool) error {
-	hello, err := hello(stream, valid)
+// Attend implements the Feeds service: it serves a holder until its stream ends.
+func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+	first, err := stream.Recv()
 	if err != nil {
 		return err
+	}
+	hello := first.GetHello()
+	if hello.GetTask() == "" {
+		return status.Error(codes.InvalidArgument, "a holder says hello first, with the name of its task")
 	}
 	h := &holder{hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{})}
 	key := holderKey{hello.GetRun(), Task{hello.GetTask(), hello.GetAttempt()}}

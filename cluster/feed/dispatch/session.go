@@ -24,8 +24,13 @@ type session struct {
 	source  bool               // the feed failed because its source did
 	left    map[string]bool    // tasks whose programs read no more
 	rate    rate
+	route   route
+}
 
-	relay *relay // nil: none; not guarded, it belongs to the client's handler
+// route is how producers on hosts without a holder reach the feed.
+type route struct {
+	name string               // in their certificate
+	open *clusterpb.FeedRoute // nil: they cannot
 }
 
 // newSession begins a feed and orders the holders to begin it. Caller holds mu.
@@ -35,7 +40,7 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	d.feeds++
 	s := &session{
 		id: d.feeds, key: hex.EncodeToString(random), run: run, request: request, holders: holders,
-		left: map[string]bool{}, rate: rate{since: time.Now()},
+		left: map[string]bool{}, rate: rate{since: time.Now()}, route: route{name: routeName()},
 	}
 	var tasks []string
 	for task, h := range holders {
@@ -59,16 +64,13 @@ func (s *session) beginOrder() *clusterpb.HolderOrder {
 // policies are the values of FeedRequest's uneven.
 var policies = map[string]feed.Uneven{"": feed.Drop, "drop": feed.Drop, "pad": feed.Pad, "spread": feed.Spread}
 
-// open says where producers find the holders; the relay is the last one.
+// open says where producers find the holders.
 func (s *session) open() *clusterpb.FeedOpen {
-	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID}
+	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID, Route: s.route.open}
 	for _, task := range s.run.Tasks {
 		if h := s.holders[task.Name]; h != nil {
 			o.Holders = append(o.Holders, &clusterpb.FeedHolder{Task: task.Name, Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
 		}
-	}
-	if h := s.holders[relayName]; h != nil {
-		o.Holders = append(o.Holders, &clusterpb.FeedHolder{Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
 	}
 	return o
 }

@@ -147,12 +147,17 @@ func (i *Intake) kept(returned int) int {
 
 // taken takes back a slot with results; it returns false if the producer did not have it.
 func (i *Intake) taken(p *producer, s int) bool {
-	if s < 0 || s >= len(i.slots) || i.slots[s].state != returned || i.slots[s].to != p.id {
+	if !i.hasResults(p, s) {
 		return false
 	}
 	i.slots[s] = slot{}
 	i.grantSlots()
 	return true
+}
+
+// hasResults is whether a slot has results for a producer.
+func (i *Intake) hasResults(p *producer, s int) bool {
+	return s >= 0 && s < len(i.slots) && i.slots[s].state == returned && i.slots[s].to == p.id
 }
 
 // unanswered forgets what a producer that has ended waited for: its records that the program does not have yet are

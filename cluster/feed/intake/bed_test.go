@@ -30,6 +30,7 @@ type fakeDriver struct {
 	sent   chan *clusterpb.FeedPiece // by Send
 	pieces chan *clusterpb.FeedPiece // to Receive
 	refuse atomic.Bool               // Send fails
+	conns  chan *carriedConn         // connections that the holder has taken
 	end    chan struct{}             // closed: Attend returns
 }
 
@@ -102,7 +103,7 @@ func newBed(t testing.TB) *bed {
 	t.Helper()
 	d := &fakeDriver{
 		said: make(chan *clusterpb.HolderMessage, 1000), orders: make(chan *clusterpb.HolderOrder),
-		sent: make(chan *clusterpb.FeedPiece, 100), pieces: make(chan *clusterpb.FeedPiece), end: make(chan struct{}),
+		conns: make(chan *carriedConn), sent: make(chan *clusterpb.FeedPiece, 100), pieces: make(chan *clusterpb.FeedPiece), end: make(chan struct{}),
 	}
 	server := grpc.NewServer()
 	clusterpb.RegisterFeedsServer(server, d)

@@ -7,6 +7,9 @@
 // slot of it holds one batch as an Arrow IPC stream. This package does not read the batches; the one who reads a
 // batch gets the range of its records.
 //
+// A producer on another host speaks the same lines; the driver carries its connection (Carry). It has no descriptor:
+// the bytes of a batch follow the line "put", and results are fetched.
+//
 // A producer, one connection per partition:
 //
 //	→ produce  feed, key, epoch, partition, attempt, digest
@@ -17,6 +20,8 @@
 //	→ put      slot, bytes, rows, piece: the slot holds a batch now; piece is the producer's number for it
 //	→ end      everything has been put: the producer waits for results (inference)
 //	← results  piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of a batch (inference)
+//	→ fetch    slot: asks for results; only where the driver carries the connection (inference)
+//	← bytes    slot, bytes: the results follow the line
 //	→ taken    slot: the results have been read (inference)
 //	→ done     the partition has been delivered; in inference all results have been read, too
 //	← done     rows of the partition that were delivered, by all attempts

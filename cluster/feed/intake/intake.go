@@ -146,15 +146,15 @@ func (i *Intake) accept(ctx context.Context) {
 		if err != nil {
 			return // closed
 		}
-		i.work.Go(func() { i.serve(ctx, conn.(*net.UnixConn)) })
+		i.work.Go(func() { i.serve(ctx, conn.(*net.UnixConn), false) })
 	}
 }
 
 // helloTimeout is the time that a connection has to say who it is.
 const helloTimeout = 10 * time.Second
 
-// serve speaks with one peer.
-func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
+// serve speaks with one peer. One whose connection the driver carries is a producer.
+func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	stop := context.AfterFunc(ctx, func() { // what is queued is written
@@ -177,14 +177,14 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
 	defer p.hangUp()
 	writing.Go(p.writeLoop)
 	switch {
-	case first.Op == "consume" && equalKeys(first.Key, i.key):
-		i.consume(p, lines)
-	case first.Op == "answer" && equalKeys(first.Key, i.key):
-		i.answer(p, lines)
 	case first.Op == "produce":
-		i.produce(p, lines, first)
-	default:
+		i.produce(p, lines, first, carried)
+	case carried || !equalKeys(first.Key, i.key):
 		p.send(message{Op: "stop", Reason: "this is the feed of another task"}, nil)
+	case first.Op == "consume":
+		i.consume(p, lines)
+	case first.Op == "answer":
+		i.answer(p, lines)
 	}
 }
 

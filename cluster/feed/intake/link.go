@@ -110,13 +110,16 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("attend the driver: %w", err)
 			}
-			if m := order.GetMove(); m != nil {
+			switch m, c := order.GetMove(), order.GetConnect(); {
+			case m != nil:
 				work.Go(func() error { i.move(ctx, m); return nil })
-				continue
+			case c != nil:
+				work.Go(func() error { i.carry(ctx, c.GetConnection()); return nil })
+			default:
+				i.mu.Lock()
+				i.obey(order)
+				i.mu.Unlock()
 			}
-			i.mu.Lock()
-			i.obey(order)
-			i.mu.Unlock()
 		}
 	})
 	return work.Wait()

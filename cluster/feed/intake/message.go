@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -72,7 +73,8 @@ type peer struct {
 
 type outgoing struct {
 	line []byte
-	file *os.File // sent with the line; may be nil
+	file *os.File  // sent with the line; may be nil
+	body io.Reader // follows the line; may be nil
 }
 
 // writeTimeout bounds the time in which a peer takes a line: one that is stopped gives up its connection.
@@ -81,14 +83,20 @@ const writeTimeout = time.Minute
 func newPeer(conn *net.UnixConn) *peer { return &peer{conn: conn, wake: make(chan struct{}, 1)} }
 
 // send queues a message, with a descriptor if file is not nil.
-func (p *peer) send(m message, file *os.File) {
+func (p *peer) send(m message, file *os.File) { p.enqueue(m, outgoing{file: file}) }
+
+// sendBody queues a message and bytes that follow it.
+func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(m, outgoing{body: body}) }
+
+func (p *peer) enqueue(m message, o outgoing) {
 	line, err := json.Marshal(m)
 	if err != nil {
 		return // a plan that is not JSON was refused before
 	}
+	o.line = append(line, '\n')
 	p.mu.Lock()
 	if !p.ended {
-		p.queue = append(p.queue, outgoing{append(line, '\n'), file})
+		p.queue = append(p.queue, o)
 	}
 	p.mu.Unlock()
 	p.rouse()
@@ -119,13 +127,7 @@ func (p *peer) writeLoop() {
 		p.mu.Unlock()
 		for _, o := range queue {
 			_ = p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-			var err error
-			if o.file != nil {
-				err = memory.Send(p.conn, o.line, o.file)
-			} else {
-				_, err = p.conn.Write(o.line)
-			}
-			if err != nil {
+			if err := p.write(o); err != nil {
 				_ = p.conn.Close() // its reader ends
 				return
 			}
@@ -138,6 +140,17 @@ func (p *peer) writeLoop() {
 			<-p.wake
 		}
 	}
+}
+
+func (p *peer) write(o outgoing) error {
+	if o.file != nil {
+		return memory.Send(p.conn, o.line, o.file)
+	}
+	_, err := p.conn.Write(o.line)
+	if err == nil && o.body != nil {
+		_, err = io.Copy(p.conn, o.body)
+	}
+	return err
 }
 
 // lineReader reads messages.

@@ -18,10 +18,11 @@ type producer struct {
 	granted map[int]bool
 	done    bool
 	ended   bool // it has put everything, and waits for results
+	carried bool // it is on another host: batches follow the lines
 }
 
 // produce serves a producer until it ends.
-func (i *Intake) produce(peer *peer, lines lineReader, first message) {
+func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bool) {
 	i.mu.Lock()
 	f := i.await(first.Feed)
 	switch {
@@ -36,7 +37,7 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 		return
 	}
 	i.last++
-	p := &producer{id: i.last, peer: peer, epoch: first.Epoch, granted: map[int]bool{}}
+	p := &producer{id: i.last, peer: peer, epoch: first.Epoch, granted: map[int]bool{}, carried: carried}
 	i.producers[p.id] = p
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{
 		Feed: f.id, Producer: p.id, Epoch: int32(p.epoch), Partition: first.Partition, Attempt: first.Attempt, Digest: first.Digest,
@@ -44,6 +45,9 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 	i.mu.Unlock()
 	for {
 		m, err := lines.read()
+		if err == nil && p.carried && m.Op == "put" {
+			err = i.fill(p, m, lines.r)
+		}
 		if err != nil || !i.fromProducer(f, p, m) {
 			break
 		}
@@ -84,6 +88,9 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 	p.leased, p.rows = !l.GetComplete(), l.GetSkip()
 	p.done = l.GetComplete()
 	where, file := i.segmentFile()
+	if p.carried {
+		file = nil
+	}
 	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete()}}, file)
 }
 
@@ -120,6 +127,8 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		clear(p.granted)
 		i.grantSlots()
 		i.handOut() // the program may wait for more than comes
+	case "fetch":
+		return p.carried && i.bring(p, m.Slot)
 	case "taken":
 		if !i.taken(p, m.Slot) {
 			return false

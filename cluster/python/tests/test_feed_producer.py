@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import pathlib
 import socket
+import ssl
+import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from typing import IO
 
 import pytest
 
-from tfcluster import feed_link, feed_source
+from tfcluster import feed_link, feed_predict, feed_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -38,15 +44,15 @@ def test_fewer_than_before() -> None:
 
 
 def test_holders() -> None:
-    """Partitions take turns among the tasks on this host; without one they go to the driver's relay."""
+    """Partitions take turns among the tasks on this host."""
     with tempfile.TemporaryDirectory(prefix="tf") as folder:  # short: it holds sockets
         listening = {}
-        for name in ("a", "b", "relay"):
+        for name in ("a", "b"):
             listening[name] = socket.socket(socket.AF_UNIX)
             listening[name].bind(str(pathlib.Path(folder, name)))
             listening[name].listen()
             listening[name].settimeout(5)
-        order = {"holders": [{"task": "" if n == "relay" else n, "socket": f"{folder}/{n}"} for n in listening]}
+        order = {"holders": [{"task": n, "socket": f"{folder}/{n}"} for n in listening]}
 
         def reached(partition: int, **more: object) -> str:
             link = feed_source._connect({**order, **more}, partition)
@@ -57,11 +63,129 @@ def test_holders() -> None:
 
         assert [reached(n) for n in range(3)] == ["a", "b", "a"]
         assert reached(1, first=True) == "a"
-        for name in ("a", "b"):
-            pathlib.Path(folder, name).unlink()
-        assert [reached(n) for n in range(3)] == ["relay"] * 3
-        pathlib.Path(folder, "relay").unlink()
+        pathlib.Path(folder, "a").unlink()
+        assert [reached(n) for n in range(3)] == ["b"] * 3
+        pathlib.Path(folder, "b").unlink()
         with pytest.raises(feed_link.Stopped, match="no executor of the cluster is on this host"):
             feed_source._connect(order, 0)
         for each in listening.values():
             each.close()
+
+
+class Driver:
+    """A driver's port and the holder behind it: it serves one producer that has the right certificate."""
+
+    def __init__(self, folder: pathlib.Path, name: str = "coordinator") -> None:
+        authority = folder / "authority"
+        run = functools.partial(subprocess.run, check=True, cwd=folder, capture_output=True)
+        new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1"
+        run(f"{new} -keyout authority.key -out authority -subj /CN=authority".split())
+        for who, subject in (("driver", name), ("producer", "feed-1")):
+            sign = f"{new} -CA authority -CAkey authority.key -keyout {who}.key -out {who} -subj /CN={subject}"
+            run([*sign.split(), "-addext", f"subjectAltName=DNS:{subject}", "-addext", "basicConstraints=CA:FALSE"])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "driver", folder / "driver.key")
+        context.load_verify_locations(authority)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.set_alpn_protocols(["tfcluster-feed"])
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._context = context
+        self.route = {
+            "address": f"127.0.0.1:{self._listening.getsockname()[1]}",
+            "authority": authority.read_text(),
+            "certificate": (folder / "producer").read_text(),
+            "key": (folder / "producer.key").read_text(),
+        }
+        self.heard: list[object] = []
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            with self._listening, self._context.wrap_socket(self._listening.accept()[0], server_side=True) as conn:
+                self.heard.append(conn.selected_alpn_protocol())
+                self._speak(conn, conn.makefile("rb"))
+        except (OSError, AssertionError) as e:
+            self.failure = e
+
+    def _speak(self, conn: ssl.SSLSocket, lines: IO[bytes]) -> None:
+        """Takes a partition in inference and gives each record's double."""
+
+        def say(**message: object) -> None:
+            conn.sendall(json.dumps(message).encode() + b"\n")
+
+        hello = json.loads(lines.readline())
+        self.heard.append((hello["op"], hello["feed"], hello["key"]))
+        say(op="lease", size=8 << 14, slots=8, skip=0)
+        results: dict[int, bytes] = {}
+        while line := lines.readline():
+            message = json.loads(line)
+            match message["op"]:
+                case "slot":
+                    say(op="slot", slot=len(self.heard) % 8)
+                case "put":
+                    batch = pa.ipc.open_stream(lines.read(message["bytes"])).read_next_batch()
+                    self.heard.append(batch.num_rows)
+                    out = pa.RecordBatch.from_pydict({"y": [2 * x for x in batch.column("x").to_pylist()]})
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, out.schema) as writer:
+                        writer.write_batch(out)
+                    results[message["piece"]] = sink.getvalue().to_pybytes()
+                    piece = message["piece"]
+                    size = len(results[piece])
+                    say(op="results", slot=piece, bytes=size, piece=piece, begin=0, end=batch.num_rows)
+                case "fetch":
+                    say(op="slot", slot=0)  # comes between
+                    say(op="bytes", slot=message["slot"], bytes=len(results[message["slot"]]))
+                    conn.sendall(results[message["slot"]])
+                case "done":
+                    say(op="done", rows=0)
+
+    def end(self) -> None:
+        """Waits for the end of the connection."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+def order_of(driver: Driver) -> dict[str, object]:
+    """An order whose holders are on another host."""
+    return {
+        "feed": 1,
+        "key": "secret",
+        "holders": [{"task": "worker:0", "socket": "/absent"}],
+        "route": driver.route,
+    }
+
+
+def test_carried(tmp_path: pathlib.Path) -> None:
+    """Batches follow their lines, and results come back in their order."""
+    driver = Driver(tmp_path)
+    pairs = ((batch, batch) for batch in batches(3000, 1, 4000))
+    got = list(feed_predict.exchange(order_of(driver), 0, 0, 0, pairs))
+    assert [2 * x for beside, _ in got for x in beside.column("x").to_pylist()] == [
+        y for _, results in got for y in results.column("y").to_pylist()
+    ]
+    driver.end()
+    assert driver.failure is None
+    assert driver.heard[:2] == ["tfcluster-feed", ("produce", 1, "secret")]
+    rows = driver.heard[2:]
+    assert sum(rows) == 7001 and len(rows) > 3  # cut to slots of 16 kB
+
+
+def test_another_driver(tmp_path: pathlib.Path) -> None:
+    """A producer speaks with the cluster's driver alone."""
+    driver = Driver(tmp_path, "0")  # an executor of the same cluster
+    with pytest.raises(feed_source.Refused, match="does not reach the driver at 127.0.0.1.*--advertise HOST"):
+        feed_source.deliver(order_of(driver), 0, 0, 0, batches(3))
+    driver.end()
+    assert isinstance(driver.failure, ssl.SSLError) and driver.heard == []
+
+
+def test_no_driver() -> None:
+    """Where nobody listens, the error says what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    order = {"feed": 1, "key": "k", "holders": [{"task": "a", "socket": "/absent"}], "route": {"address": address}}
+    with pytest.raises(feed_source.Refused, match=f"does not reach the driver at {address} .*Connection refused"):
+        feed_source.deliver(order, 0, 0, 0, batches(3))

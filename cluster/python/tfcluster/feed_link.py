@@ -12,8 +12,10 @@ import mmap
 import os
 import select
 import socket
+import tempfile
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 _HELLO = 10.0  # seconds until a socket that exists takes the connection
@@ -31,19 +33,33 @@ class Stopped(Exception):
 class Link:
     """A connection to a holder. One thread reads; send may be called from any, also from a finalizer."""
 
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    _peer = "the executor's agent"
+
+    def __init__(self, place: Any) -> None:
         self._received = bytearray()
         self._files: deque[int] = deque()
         self._outbox: deque[bytes] = deque()
         self._sending = threading.Lock()
+        self._socket = self._connected(place)
+
+    def _connected(self, path: str) -> socket.socket:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            self._socket.settimeout(_HELLO)
-            self._socket.connect(path)
-            self._socket.settimeout(None)
+            connected.settimeout(_HELLO)
+            connected.connect(path)
+            connected.settimeout(None)
         except OSError:
-            self._socket.close()
+            connected.close()
             raise
+        return connected
+
+    def _more(self) -> None:
+        """Reads once."""
+        data, files, _, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
+        self._files.extend(files)
+        if not data:
+            raise EOFError
+        self._received += data
 
     def send(self, op: str, **fields: Any) -> None:
         """Sends a message. A finalizer may run inside of another call of send: then that call sends it."""
@@ -60,20 +76,22 @@ class Link:
     def receive(self) -> dict[str, Any]:
         """Waits for the next message; Stopped when the holder is gone."""
         while (at := self._received.find(b"\n")) < 0:
-            try:
-                data, files, _, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
-            except OSError as e:
-                raise Stopped(f"the executor's agent has ended ({e})") from e
-            self._files.extend(files)
-            if not data:
-                raise Stopped("the executor's agent has ended")
-            self._received += data
+            self._wait()
         line = bytes(self._received[:at])
         del self._received[: at + 1]
         message: dict[str, Any] = json.loads(line)
         if message["op"] == "stop":
             raise Stopped(str(message.get("reason") or ""))
         return message
+
+    def _wait(self) -> None:
+        """Waits for something more; Stopped when the holder is gone."""
+        try:
+            self._more()
+        except EOFError:
+            raise Stopped(f"{self._peer} has ended") from None
+        except OSError as e:
+            raise Stopped(f"{self._peer} has ended ({e})") from e
 
     def waits(self) -> bool:
         """Whether receive would return at once."""
@@ -116,3 +134,113 @@ class Memory:
         """Unmaps the segment, unless something refers to it yet."""
         with contextlib.suppress(BufferError):
             self._map.close()
+
+
+class Carried(Link):
+    """A connection to a holder on another host, which the driver carries: batches follow the lines."""
+
+    def __init__(self, route: Mapping[str, str]) -> None:
+        self._peer = f"the connection to an executor by way of the driver at {route['address']}"
+        self._inbox: deque[dict[str, Any]] = deque()  # came before results that were asked for
+        self._slots: _Buffer | None = None
+        super().__init__(route)
+
+    def _connected(self, route: Mapping[str, str]) -> socket.socket:
+        host, _, port = route["address"].rpartition(":")
+        raw = socket.create_connection((host.strip("[]"), int(port)), timeout=_HELLO)
+        try:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _LOST.items():
+                raw.setsockopt(socket.IPPROTO_TCP, option, value)
+            secure = _tls(route).wrap_socket(raw, server_hostname="coordinator")
+        except BaseException:
+            raw.close()
+            raise
+        secure.settimeout(None)
+        return secure
+
+    def _more(self) -> None:
+        data = self._socket.recv(_CHUNK)
+        if not data:
+            raise EOFError
+        self._received += data
+
+    def send(self, op: str, **fields: Any) -> None:
+        """Sends a message; what is in the slot follows "put"."""
+        super().send(op, **fields)
+        if op == "put" and self._slots is not None:
+            with contextlib.suppress(OSError):  # the next read says that the holder is gone
+                self._socket.sendall(self._slots.slot(0)[: fields["bytes"]])
+
+    def receive(self) -> dict[str, Any]:
+        """Waits for the next message; Stopped when the holder is gone."""
+        return self._inbox.popleft() if self._inbox else super().receive()
+
+    def fetch(self, slot: int) -> memoryview:
+        """Asks for the results in a slot."""
+        self.send("fetch", slot=slot)
+        while (message := super().receive())["op"] != "bytes":
+            self._inbox.append(message)
+        while len(self._received) < message["bytes"]:
+            self._wait()
+        body = bytes(self._received[: message["bytes"]])
+        del self._received[: message["bytes"]]
+        return memoryview(body)
+
+    def waits(self) -> bool:
+        """Whether receive would return at once."""
+        import ssl
+
+        self._socket.settimeout(0)
+        try:  # a socket of TLS may have something that is no data
+            while not self._inbox and b"\n" not in self._received:
+                self._more()
+        except ssl.SSLWantReadError:
+            return False
+        except (OSError, EOFError):
+            pass  # receive says so
+        finally:
+            self._socket.settimeout(None)
+        return True
+
+    def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
+        """Memory of this process, like a holder's: it has one batch at a time."""
+        self._slots = _Buffer(self, int(message["size"]), int(message["slots"]))
+        return self._slots
+
+
+class _Buffer(Memory):
+    """One slot, into which batches are written before they are sent."""
+
+    def __init__(self, link: Carried, size: int, slots: int) -> None:
+        self.slots = slots
+        self.slot_size = size // slots
+        self._link = link
+        self._memory = bytearray(self.slot_size)
+
+    def slot(self, number: int, size: int | None = None) -> memoryview:
+        """The memory to write to; with a size the results in a slot of the holder."""
+        return memoryview(self._memory) if size is None else self._link.fetch(number)
+
+    def close(self) -> None:
+        """Nothing else refers to the memory."""
+
+
+# Seconds without an answer after which a host is given up.
+_LOST = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+
+
+def _tls(route: Mapping[str, str]) -> Any:
+    """What proves that this is a producer of the feed, and the driver's part that it is the driver."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols(["tfcluster-feed"])
+    context.load_verify_locations(cadata=route["authority"])
+    with tempfile.TemporaryFile() as file:  # ssl reads files alone; this one has no name, and mode 0600
+        file.write((route["certificate"] + route["key"]).encode())
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    return context

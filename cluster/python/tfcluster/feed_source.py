@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tfcluster.feed_link import Link, Stopped
+from tfcluster.feed_link import Carried, Link, Stopped
 
-Order = Mapping[str, Any]  # feed, key, holders, columns: where to deliver, see feed_notebook
+Order = Mapping[str, Any]  # feed, key, holders, route: where to deliver, see magics/feeding
 
 _AHEAD = 2  # slots that a producer asks for before it has filled one
 
@@ -53,16 +54,24 @@ def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Ite
 
 
 def _connect(order: Order, partition: int) -> Link:
-    """Connects to a holder on this host: the first one where the order says so, else partitions take turns; to the
-    driver's relay, which has no task, where there is none. Stopped where there is neither, or no longer."""
-    holders = [h["socket"] for h in order["holders"] if h["task"]]
+    """Connects to a holder on this host: the first one where the order says so, else partitions take turns. Where there
+    is none, the driver carries the connection to another host. Stopped where there is neither, or no longer."""
+    holders = [h["socket"] for h in order["holders"]]
     at = 0 if order.get("first") else partition % len(holders)
-    relays = [h["socket"] for h in order["holders"] if not h["task"]]
-    for path in holders[at:] + holders[:at] + relays:
+    for path in holders[at:] + holders[:at]:
         if os.path.exists(path):
             with contextlib.suppress(OSError):
                 return Link(path)
-    raise Stopped("no executor of the cluster is on this host")
+    route = order.get("route")
+    if not route:
+        raise Stopped("no executor of the cluster is on this host")
+    try:
+        return Carried(route)
+    except OSError as e:
+        raise Stopped(
+            f"no executor of the cluster is on {socket.gethostname()}, which does not reach the driver at "
+            f"{route['address']} ({e}): reserve with --advertise HOST, a name of the driver's host that is known there"
+        ) from None
 
 
 def _write(link: Link, memory: Any, skip: int, first: Any, rest: Iterator[Any]) -> int:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,10 +24,10 @@ type line struct {
 	Op, Reason              string
 	Feed                    int64
 	Slot, Epoch, Slots      int
-	Begin, End, Bytes, Size int64
+	Begin, End, Bytes, Skip int64
 }
 
-// socketPeer is a producer or a program at a real holder.
+// socketPeer is a program at a real holder.
 type socketPeer struct {
 	t     *testing.T
 	conn  *net.UnixConn
@@ -67,14 +68,16 @@ func (p *socketPeer) close() {
 
 func (p *socketPeer) say(format string, args ...any) { fmt.Fprintf(p.conn, format+"\n", args...) }
 
-func (p *socketPeer) hear() line {
-	text, err := p.lines.ReadBytes('\n')
+func (p *socketPeer) hear() line { return hear(p.t, p.lines) }
+
+func hear(t *testing.T, lines *bufio.Reader) line {
+	text, err := lines.ReadBytes('\n')
 	var l line
 	if err == nil {
 		err = json.Unmarshal(text, &l)
 	}
 	if err != nil {
-		p.t.Errorf("a peer of a holder: %v", err)
+		t.Errorf("a peer of a holder: %v", err)
 		l.Op = "over"
 	}
 	return l
@@ -110,30 +113,6 @@ func (p *socketPeer) read(even bool) (records []uint64) {
 	}
 }
 
-// produce delivers records [begin, end) as a partition.
-func (p *socketPeer) produce(o *clusterpb.FeedOpen, partition int, begin, end uint64) {
-	p.say(`{"op":"produce","feed":%d,"key":%q,"epoch":0,"partition":%d,"attempt":1,"digest":"d"}`, o.GetFeed(), o.GetKey(), partition)
-	lease := p.hear()
-	if lease.Op != "lease" {
-		p.t.Errorf("a producer heard %+v", lease)
-		return
-	}
-	for begin < end {
-		p.say(`{"op":"slot"}`)
-		slot := p.hear().Slot
-		var data []byte
-		for ; begin < end && len(data) < 800; begin++ {
-			data = binary.LittleEndian.AppendUint64(data, begin)
-		}
-		if _, err := p.file.WriteAt(data, int64(slot)*(lease.Size/int64(lease.Slots))); err != nil {
-			p.t.Error(err)
-		}
-		p.say(`{"op":"put","slot":%d,"bytes":%d,"rows":%d}`, slot, len(data), len(data)/8)
-	}
-	p.say(`{"op":"done"}`)
-	p.hear()
-}
-
 // remote opens a holder whose program has connected, and whose socket cannot be found any more.
 func (b *bed) remote(folder, task string) *socketPeer {
 	b.t.Helper()
@@ -158,28 +137,76 @@ func (b *bed) remote(folder, task string) *socketPeer {
 	return p
 }
 
-// TestRelay: without an executor on their host producers deliver to the driver's relay; each record reaches one
-// program, and programs that read evenly have equally many.
-func TestRelay(t *testing.T) {
+// producer is one on another host.
+type producer struct {
+	t     *testing.T
+	conn  net.Conn
+	lines *bufio.Reader
+}
+
+// producer connects one as the driver's port for agents does.
+func (b *bed) producer(feed string) *producer {
+	b.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close() })
+	theirs, err := ln.Accept()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.d.Produce(theirs, feed)
+	_ = conn.SetDeadline(time.Now().Add(longest))
+	return &producer{b.t, conn, bufio.NewReader(conn)}
+}
+
+func (p *producer) say(format string, args ...any) { fmt.Fprintf(p.conn, format+"\n", args...) }
+
+// leased says what is to be delivered, and returns how many records were before.
+func (p *producer) leased(o *clusterpb.FeedOpen, partition int) line {
+	p.say(`{"op":"produce","feed":%d,"key":%q,"epoch":0,"partition":%d,"attempt":1,"digest":"d"}`, o.GetFeed(), o.GetKey(), partition)
+	lease := hear(p.t, p.lines)
+	if lease.Op != "lease" {
+		p.t.Errorf("a producer heard %+v", lease)
+	}
+	return lease
+}
+
+// put delivers records [begin, end).
+func (p *producer) put(begin, end uint64) {
+	for begin < end {
+		p.say(`{"op":"slot"}`)
+		slot := hear(p.t, p.lines)
+		var data []byte
+		for ; begin < end && len(data) < 800; begin++ {
+			data = binary.LittleEndian.AppendUint64(data, begin)
+		}
+		p.say(`{"op":"put","slot":%d,"bytes":%d,"rows":%d}`, slot.Slot, len(data), len(data)/8)
+		if _, err := p.conn.Write(data); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// TestCarry: without an executor on their host producers deliver by way of the driver; each record reaches one program,
+// also where a producer is lost and made again, and programs that read evenly have equally many.
+func TestCarry(t *testing.T) {
 	t.Parallel()
 	for _, even := range []bool{false, true} {
 		t.Run(fmt.Sprintf("even %t", even), func(t *testing.T) {
 			t.Parallel()
 			const partitions, each = 7, 1430
-			folder, err := os.MkdirTemp("/tmp", "relay")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { os.RemoveAll(folder) })
 			b := newBed(t, "worker:0", "worker:1")
-			b.d.RelayIn(folder)
+			folder := shortFolder(t)
 			programs := []*socketPeer{b.remote(folder, "worker:0"), b.remote(folder, "worker:1")}
 			c := b.feeds(&clusterpb.FeedRequest{Uneven: "drop", Epochs: 1})
 			o := c.opened()
-			relay := o.GetHolders()[len(o.GetHolders())-1]
-			if info, err := os.Stat(relay.GetSocket()); len(o.GetHolders()) != 3 || relay.GetTask() != "" || err != nil || info.Mode().Perm() != 0o600 {
-				t.Fatalf("holders: %v; %v", o.GetHolders(), err)
-			}
 			var reading, producing sync.WaitGroup
 			got := make([][]uint64, len(programs))
 			for i, p := range programs {
@@ -187,9 +214,26 @@ func TestRelay(t *testing.T) {
 			}
 			for partition := range partitions {
 				producing.Go(func() {
-					p := dial(t, relay.GetSocket())
-					defer p.close()
-					p.produce(o, partition, uint64(partition*each), uint64(partition*each+each))
+					begin, end := uint64(partition*each), uint64(partition*each+each)
+					if partition%2 == 0 { // an attempt that ends in the middle of a batch
+						p := b.producer(o.GetRoute().GetCertificate())
+						p.leased(o, partition)
+						p.put(begin, begin+500)
+						p.say(`{"op":"slot"}`)
+						p.say(`{"op":"put","slot":%d,"bytes":800,"rows":100}`, hear(t, p.lines).Slot)
+						fmt.Fprint(p.conn, "half")
+						p.conn.Close()
+					}
+					p := b.producer(o.GetRoute().GetCertificate())
+					skip := uint64(p.leased(o, partition).Skip)
+					if partition%2 == 0 && skip != 500 {
+						t.Errorf("%d records were delivered before", skip)
+					}
+					p.put(begin+skip, end)
+					p.say(`{"op":"done"}`)
+					if m := hear(t, p.lines); m.Op != "done" {
+						t.Errorf("a producer heard %+v", m)
+					}
 				})
 			}
 			producing.Wait()
@@ -212,51 +256,53 @@ func TestRelay(t *testing.T) {
 			if len(got[0]) == 0 || len(got[1]) == 0 || even && len(got[0]) != len(got[1]) {
 				t.Errorf("the programs have %d and %d records", len(got[0]), len(got[1]))
 			}
-			for deadline := time.Now().Add(longest); ; time.Sleep(10 * time.Millisecond) {
-				if _, err := os.Stat(relay.GetSocket()); os.IsNotExist(err) {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("the relay's socket is left")
-				}
-			}
 		})
 	}
 }
 
-// TestRelayEnds: a relay is there for one feed, and only where a holder's socket cannot be found.
-func TestRelayEnds(t *testing.T) {
-	t.Parallel()
-	folder, err := os.MkdirTemp("/tmp", "relay")
+// shortFolder returns a folder for sockets.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/tmp", "carry")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
+	return folder
+}
+
+// TestCarryRefused: a certificate is for one feed; what waits for a holder that does not come ends with it, and
+// everybody hears why.
+func TestCarryRefused(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "worker:0")
-	b.d.RelayIn(folder)
-	h := b.attend("worker:0")
-	c := b.feeds(&clusterpb.FeedRequest{})
-	socket := c.opened().GetHolders()[1].GetSocket()
-	p := dial(t, socket)
-	defer p.close()
-	begin := h.began()
-	p.say(`{"op":"produce","feed":%d,"key":%q}`, begin.GetFeed(), begin.GetKey())
-	if m := p.hear(); m.Op != "lease" {
-		t.Errorf("a producer heard %+v", m)
+	folder := shortFolder(t)
+	b.remote(folder, "worker:0")
+	refused := func(what, feed, want string) {
+		t.Helper()
+		if m := hear(t, b.producer(feed).lines); m.Op != "stop" || !strings.Contains(m.Reason, want) {
+			t.Errorf("%s heard %+v", what, m)
+		}
 	}
+	refused("one without a feed", "feed-1", "this feed is over")
+	c := b.feeds(&clusterpb.FeedRequest{Epochs: 1})
+	o := c.opened()
+	refused("one of another feed", "feed-1", "this feed is over")
+	p := b.producer(o.GetRoute().GetCertificate())
+	p.say(`{"op":"produce","feed":%d,"key":"guessed"}`, o.GetFeed())
+	if m := hear(t, p.lines); m.Op != "stop" {
+		t.Errorf("one with another key heard %+v", m)
+	}
+	p = b.producer(o.GetRoute().GetCertificate())
+	p.leased(o, 0)
 	c.end()
-	if m := p.hear(); m.Op != "stop" {
-		t.Errorf("a producer heard %+v", m)
+	if m := hear(t, p.lines); m.Op != "stop" {
+		t.Errorf("a producer of a feed that has ended heard %+v", m)
 	}
-	b = newBed(t, "worker:0") // on this host
-	b.d.RelayIn(folder)
-	here := filepath.Join(folder, "here")
-	in, err := intake.Open(t.Context(), intake.Config{Run: 1, Task: "worker:0", Socket: here, Client: clusterpb.NewFeedsClient(b.conn), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if o := b.feeds(&clusterpb.FeedRequest{}).opened(); len(o.GetHolders()) != 1 || o.GetHolders()[0].GetSocket() != here {
-		t.Errorf("%v", o)
+	refused("one of a feed that has ended", o.GetRoute().GetCertificate(), "this feed is over")
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	if len(b.d.waiting) != 0 {
+		t.Errorf("%d connections wait", len(b.d.waiting))
 	}
 }

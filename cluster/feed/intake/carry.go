@@ -1,0 +1,105 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
+)
+
+// carryChunk is the largest message with a connection's bytes.
+const carryChunk = 256 << 10
+
+// carry serves a producer on another host, whose connection the driver carries, until it ends.
+func (i *Intake) carry(ctx context.Context, connection int64) {
+	ours, theirs, err := unixsock.Pair()
+	if err != nil {
+		i.cfg.Log.Warn("a producer on another host is not served", "task", i.cfg.Task, "err", err)
+		return // the driver gives the producer up
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer ours.Close()
+	work.Go(func() { i.serve(ctx, theirs, true) })
+	stream, err := i.cfg.Client.Carry(ctx)
+	if err == nil {
+		err = stream.Send(&clusterpb.FeedBytes{Connection: connection})
+	}
+	if err != nil {
+		i.cfg.Log.Info("a producer on another host is not served", "task", i.cfg.Task, "err", err)
+		return
+	}
+	said := make(chan struct{})
+	work.Go(func() {
+		defer close(said)
+		toDriver(ours, stream)
+	})
+	fromDriver(stream, ours)
+	_ = ours.CloseWrite() // the producer has ended: serve ends, then toDriver
+	<-said
+}
+
+// toDriver passes on what the holder says to a producer, until it has said everything.
+func toDriver(from io.Reader, stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes]) {
+	for buffer := make([]byte, carryChunk); ; {
+		n, err := from.Read(buffer)
+		if n > 0 && stream.Send(&clusterpb.FeedBytes{Data: buffer[:n]}) != nil {
+			return // fromDriver hears why
+		}
+		if err != nil {
+			_ = stream.CloseSend()
+			return
+		}
+	}
+}
+
+// fromDriver passes on what a producer says, until the stream ends. What comes when the holder takes no more is
+// dropped: the driver waits until the producer has read why.
+func fromDriver(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes], to io.Writer) {
+	for taken := true; ; {
+		m, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		if taken {
+			_, err = to.Write(m.GetData())
+			taken = err == nil
+		}
+	}
+}
+
+// fill reads a batch that follows its line into the slot.
+func (i *Intake) fill(p *producer, m message, from io.Reader) error {
+	i.mu.Lock()
+	granted := p.granted[m.Slot] && m.Bytes <= i.seg.SlotSize()
+	i.mu.Unlock()
+	for buffer, at := make([]byte, min(carryChunk, max(m.Bytes, 0))), int64(0); granted && at < m.Bytes; {
+		n, err := io.ReadFull(from, buffer[:min(m.Bytes-at, carryChunk)])
+		if err == nil {
+			err = i.seg.WriteAt(m.Slot, at, buffer[:n])
+		}
+		if err != nil {
+			return fmt.Errorf("receive a batch: %w", err)
+		}
+		at += int64(n)
+	}
+	return nil // what was not granted is refused with the line
+}
+
+// bring sends results to a producer on another host; it returns false if the slot has none for it. Caller holds mu.
+func (i *Intake) bring(p *producer, s int) bool {
+	if !i.hasResults(p, s) {
+		return false
+	}
+	body, err := i.seg.Reader(s, i.slots[s].bytes)
+	if err != nil {
+		return false
+	}
+	p.peer.sendBody(message{Op: "bytes", place: place{Slot: s, Bytes: i.slots[s].bytes}}, body)
+	return true
+}

@@ -1,0 +1,34 @@
+package feeding
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// description is what Python says of DATA.
+type description struct {
+	Plan    map[string]any `json:"plan"`
+	Columns []string       `json:"columns"`
+	Total   int64          `json:"total"`
+	Once    bool           `json:"once"`
+}
+
+// describe has Python look at the data, which may be a name of the caller's frame.
+func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
+	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven}
+	maps.Copy(plan, f.request.Plan)
+	var about description
+	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}
+	if err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
+		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
+	}
+	if about.Once && f.request.Epochs > 1 {
+		f.Forget(false)
+		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}
+	}
+	return about, nil
+}
