@@ -278,10 +278,13 @@ class TestSpark:
         """The last attempt reads each row once per epoch; no job of the first one is left."""
         notebook.ok(SESSION)
         notebook.ok(RESERVE)
-        notebook.ok(COUNT + TOTAL + "df = spark.range(50_003).repartition(5)")
+        notebook.ok(COUNT + TOTAL + "from pyspark.sql import functions as F\ndf = spark.range(20_003).repartition(5)")
+        notebook.ok(
+            "df = df.withColumn('wide', F.array_repeat(F.lit(0).cast('float'), 1000))  # more than fits the memory"
+        )
         notebook.ok("%tfcluster start --max-restarts 1 count")
         cell = killed(notebook, env, "run = %tfcluster train df --epochs 2\ntotal(run)", timeout=180)
-        assert cell.result == "(50003, {2}, 100006)" and cell.text.count(AGAIN) == 1, cell.all
+        assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
         cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
         assert cell.result == "[]", cell.all
 
