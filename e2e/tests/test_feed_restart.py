@@ -37,11 +37,13 @@ WIDE = "{'x': np.arange(20_003), 'wide': np.zeros((20_003, 1000), dtype=np.float
 AGAIN = "the tasks were restarted: the feed begins again at the first record"
 
 
-def killed(notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, timeout: float = 90) -> Cell:
-    """Feeds, kills worker:1, or an agent, in the middle with kill -9, and returns what the cell shows."""
+def killed(
+    notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, worker: int = 1, timeout: float = 90
+) -> Cell:
+    """Feeds, kills a worker, or an agent, in the middle with kill -9, and returns what the cell shows."""
     feeds = notebook.send(line)
-    first = pathlib.Path(env["TFCLUSTER_TEST"], "first-1")
-    wait_for("worker:1 to read", first.exists)
+    first = pathlib.Path(env["TFCLUSTER_TEST"], f"first-{worker}")
+    wait_for("the worker to read", first.exists)
     pid = victim("agent", env, random.Random(0)) if agent else int(first.read_text())
     os.kill(pid, signal.SIGKILL)
     wait_for("the end of the process", lambda: not alive(pid))
@@ -71,6 +73,18 @@ def test_an_executor(notebook: Notebook, env: dict[str, str], data: str) -> None
     notebook.ok("%tfcluster start --max-restarts 1 count")
     cell = killed(notebook, env, "run = %tfcluster train records --epochs 2\ntotal(run)", agent=True)
     assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
+
+
+@pytest.mark.parametrize("option", ["", "--more"])
+def test_one_worker(notebook: Notebook, env: dict[str, str], option: str) -> None:
+    """The only worker is killed: nobody reads until it is started again."""
+    notebook.ok(RESERVE.replace("--workers 2", "--workers 1"))
+    notebook.ok(f"import numpy as np\nrecords = {WIDE}\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, f"run = %tfcluster train records {option}", worker=0)
+    assert "fed 20,003 of 20,003 records" in cell.plain[-1] and cell.text.count(AGAIN) == 1, cell.all
+    cell = notebook.ok("run = %tfcluster train records\ntotal(run)" if option else "total(run)")
+    assert cell.result == ("(20003, {2}, 40006)" if option else "(20003, {1}, 20003)"), cell.all
 
 
 def test_an_iterator(notebook: Notebook, env: dict[str, str]) -> None:
@@ -162,6 +176,68 @@ def test_a_server(notebook: Notebook, env: dict[str, str]) -> None:
     assert cell.result == "20003" and AGAIN not in cell.all and "only this worker" in cell.text, cell.all
 
 
+MEAN = """
+def evaluate(args, ctx):
+    import os, pathlib, time
+    first = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"first-{ctx.task_index}")
+    slowly, n = not first.exists(), 0
+    for batch in ctx.get_data_feed().as_iterable(100):
+        n += len(batch)
+        if slowly:
+            first.with_suffix(".new").write_text(str(os.getpid()))
+            first.with_suffix(".new").rename(first)
+            time.sleep(0.05)
+    return {"records": n, "attempt": 1 if slowly else 2}
+"""
+
+
+def test_evaluate(notebook: Notebook, env: dict[str, str]) -> None:
+    """The means are those of the last attempt."""
+    notebook.ok(RESERVE)
+    notebook.ok("import numpy as np\nrecords = np.arange(20_000)\n" + MEAN)
+    notebook.ok("%tfcluster start --max-restarts 1 evaluate")
+    cell = killed(notebook, env, "found = %tfcluster evaluate records\ndict(found)")
+    assert cell.result == "{'attempt': 2, 'records': 10000}" and cell.text.count(AGAIN) == 1, cell.all
+
+
+FIT = """
+def main_fun(args, ctx):
+    import os, pathlib, time, keras, tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    first = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"first-{ctx.task_index}")
+    slowly, steps = not first.exists(), []
+    feed = ctx.get_data_feed()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+
+    def step(batch, logs):
+        steps.append(batch)
+        if slowly and len(steps) > 5:
+            first.with_suffix(".new").write_text(str(os.getpid()))
+            first.with_suffix(".new").rename(first)
+            time.sleep(0.05)
+
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=step)
+    model.fit(feed.as_dataset(32), epochs=ctx.epochs, verbose=0, callbacks=[count])
+    return len(steps), [float(w.sum()) for w in model.get_weights()]
+"""
+
+
+def test_fit(notebook: Notebook, env: dict[str, str]) -> None:
+    """Keras' fit under MultiWorkerMirroredStrategy: the workers of the last attempt have equally many batches."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
+    notebook.ok(
+        FIT + "x = np.random.default_rng(0).random((5001, 4), dtype=np.float32)\ndata = {'x': x, 'y': x.sum(1)}"
+    )
+    notebook.ok("%tfcluster start --max-restarts 1 main_fun")
+    line = "run = %tfcluster train data --label y --epochs 2\n"
+    line += "first, second = run.results.values()\nfirst == second, first[0]"
+    cell = killed(notebook, env, line, timeout=180)
+    assert cell.result == "(True, 316)" and cell.text.count(AGAIN) == 1, cell.all
+    assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
+
+
 LATE = """
 def late(args, ctx):
     import os, pathlib, sys, time
@@ -202,10 +278,13 @@ class TestSpark:
         """The last attempt reads each row once per epoch; no job of the first one is left."""
         notebook.ok(SESSION)
         notebook.ok(RESERVE)
-        notebook.ok(COUNT + TOTAL + "df = spark.range(50_003).repartition(5)")
+        notebook.ok(COUNT + TOTAL + "from pyspark.sql import functions as F\ndf = spark.range(20_003).repartition(5)")
+        notebook.ok(
+            "df = df.withColumn('wide', F.array_repeat(F.lit(0).cast('float'), 1000))  # more than fits the memory"
+        )
         notebook.ok("%tfcluster start --max-restarts 1 count")
         cell = killed(notebook, env, "run = %tfcluster train df --epochs 2\ntotal(run)", timeout=180)
-        assert cell.result == "(50003, {2}, 100006)" and cell.text.count(AGAIN) == 1, cell.all
+        assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
         cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
         assert cell.result == "[]", cell.all
 
