@@ -104,13 +104,13 @@ def test_another_form() -> None:
 
 def test_features_and_label() -> None:
     """One feature is an array, several are a dict, with a label and without."""
-    parts = {"x": np.arange(2), "y": np.arange(2), "z": np.arange(2)}
+    parts = dict.fromkeys(("", "x", "y", "z"), np.arange(2))
 
     def batch(*names: str, **plan: Any) -> Any:
         reader: Any = Fed([{name: parts[name] for name in names}, EpochOver(0, 2, 0, 2, 2)], **plan)
         return next(iter(DataFeed(lambda: reader).as_iterable(2)))
 
-    assert batch("x").tolist() == [0, 1]
+    assert batch("x", label="").tolist() == batch("", label="").tolist() == [0, 1]
     assert list(batch("x", "y")) == ["x", "y"]
     features, label = batch("x", "y", label="y")
     assert features.tolist() == label.tolist() == [0, 1]

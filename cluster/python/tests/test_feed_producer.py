@@ -10,12 +10,13 @@ import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import pytest
 
-from tfcluster import feed_link, feed_predict, feed_source
+from tfcluster import feed_link, feed_notebook, feed_predict, feed_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -41,6 +42,39 @@ def test_fewer_than_before() -> None:
     stream = batches(3, 1)
     with pytest.raises(feed_source.Refused, match="6 records fewer"):
         list(feed_source._after(10, next(stream), stream))
+
+
+class Frame:
+    """A DataFrame whose job does something else."""
+
+    columns = ("id",)
+    schema = types.SimpleNamespace(fields=[])
+    sparkSession = types.SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None)  # noqa: N815
+
+    def __init__(self, job: Callable[[], None]) -> None:
+        self._job = job
+
+    def mapInArrow(self, stage: object, schema: str) -> Frame:  # noqa: N802
+        """The stage is not run."""
+        return self
+
+    def collect(self) -> list[object]:
+        """Does the job."""
+        self._job()
+        return []
+
+
+def test_feeds_overlap() -> None:
+    """A feed that was given up ends late: the functions of the next one travel whole nevertheless."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="missing: pyspark")
+    whole = []
+
+    def job() -> None:
+        feed_notebook.SparkFrame(Frame(lambda: None), {}).read({}, 0)
+        whole.append({"tfcluster.feed_link", "tfcluster.feed_source"} <= cloudpickle.list_registry_pickle_by_value())
+
+    feed_notebook.SparkFrame(Frame(job), {}).read({}, 0)
+    assert whole == [True]
 
 
 def test_holders() -> None:

@@ -231,7 +231,7 @@ class DataFeed:
 
     def _paired(self, columns: Columns) -> Any:
         """(features, label) where a label was named, else features; one feature without its name."""
-        label = self._label or self.plan.get("label")
+        label = self._label or self.plan.get("label") or None  # an array's only column is ""
         named = {name: values for name, values in columns.items() if name != label}
         features = next(iter(named.values())) if len(named) == 1 else named
         return (features, columns[label]) if label else features

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import secrets
@@ -10,9 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tfcluster import feed_link, feed_source
+from tfcluster import feed_link, feed_source, feed_spark
 from tfcluster.errors import UsageError
-from tfcluster.feed_source import Refused
 
 _PARTITION = 256 << 20  # bytes of a partition of the notebook's data
 _BATCH = 64 << 20  # bytes that are made a record batch at once
@@ -115,59 +113,16 @@ class SparkFrame(Source):
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        from pyspark import cloudpickle
-
-        for module in (feed_link, feed_source):
-            cloudpickle.register_pickle_by_value(module)
-        try:
-            stage = feed_source.spark_stage(dict(order), epoch)
-            said = self._collect(self._frame.mapInArrow(stage, feed_source.SPARK_SCHEMA), epoch)
-        finally:
-            for module in (feed_link, feed_source):
-                cloudpickle.unregister_pickle_by_value(module)
-        return summed(said)
+        feed_spark.whole(feed_link, feed_source)
+        stage = feed_source.spark_stage(dict(order), epoch)
+        return feed_spark.summed(self._collect(self._frame.mapInArrow(stage, feed_source.SPARK_SCHEMA), epoch))
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
-        with jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
+        with feed_spark.jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
             return list(frame.collect())
 
     def cancel(self) -> None:
-        spark = self._frame.sparkSession
-        with contextlib.suppress(Exception):
-            if hasattr(spark, "_jsparkSession"):
-                spark.sparkContext.cancelJobGroup(self._group)
-            else:
-                spark.interruptTag(self._group)
-
-
-def summed(said: Iterable[Any]) -> int:
-    """The records of all partitions, of what their tasks say (feed_source.Delivered)."""
-    parts = list(said)
-    for part in parts:
-        if part.refused:
-            raise Refused(part.refused)
-    if stopped := [part.stopped for part in parts if not part.whole]:
-        raise feed_link.Stopped(max(stopped))
-    return sum(part.rows for part in parts)
-
-
-@contextlib.contextmanager
-def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
-    """Spark's jobs of this thread belong to a group, or on Spark Connect have it as their tag."""
-    if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
-        spark.addTag(group)
-        try:
-            yield
-        finally:
-            spark.removeTag(group)
-        return
-    context = getattr(spark, "sparkContext", spark)
-    context.setJobGroup(group, name, interruptOnCancel=True)
-    try:
-        yield
-    finally:
-        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            context.setLocalProperty(key, None)
+        feed_spark.cancel(self._frame.sparkSession, self._group)
 
 
 def _check(name: str, kind: Any) -> None:

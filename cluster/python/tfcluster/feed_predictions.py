@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfcluster import feed_link, feed_notebook, feed_predict, feed_source
+from tfcluster import feed_link, feed_notebook, feed_predict, feed_source, feed_spark
 from tfcluster.errors import UsageError
 from tfcluster.feed_answers import PREDICTION
 from tfcluster.feed_source import Refused
@@ -259,18 +258,15 @@ class SparkPredictions(feed_notebook.Source):
             raise UsageError(f"--output {self._output}: it exists already")
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        from pyspark import cloudpickle
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-        # Spark Connect pickles the functions of a DataFrame whenever it is used: the modules stay registered.
-        for module in (feed_link, feed_source, feed_predict):
-            cloudpickle.register_pickle_by_value(module)
+        feed_spark.whole(feed_link, feed_source, feed_predict)
         fields = [StructField(f.name, f.dataType, True) for f in self._kept_fields()]  # NULL in the row of STATUS
         schema = StructType([StructField(feed_predict.STATUS, StringType()), *fields])
         schema.add(feed_predict.RESULT, BinaryType())
         stage = feed_predict.spark_stage(dict(order), self._feed, self._keep)
         spark = self._frame.sparkSession
-        with feed_notebook.jobs(spark, self._group, "tfcluster: inference"):
+        with feed_spark.jobs(spark, self._group, "tfcluster: inference"):
             staged = _computed(self._frame.mapInArrow(stage, schema))
             said = staged.where(f"{feed_predict.STATUS} IS NOT NULL").select(feed_predict.STATUS).collect()
             states = [json.loads(row[0]) for row in said]
@@ -309,12 +305,7 @@ class SparkPredictions(feed_notebook.Source):
         return staged.mapInArrow(unpack, StructType([*self._kept_fields(), *fields]))
 
     def cancel(self) -> None:
-        spark = self._frame.sparkSession
-        with contextlib.suppress(Exception):
-            if hasattr(spark, "_jsparkSession"):
-                spark.sparkContext.cancelJobGroup(self._group)
-            else:
-                spark.interruptTag(self._group)
+        feed_spark.cancel(self._frame.sparkSession, self._group)
 
     def finish(self) -> Any:
         return self._value

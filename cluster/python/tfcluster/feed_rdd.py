@@ -8,10 +8,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import feed_link, feed_notebook, feed_records, feed_source
+from tfcluster import feed_link, feed_notebook, feed_records, feed_source, feed_spark
 from tfcluster.errors import UsageError
 
-_MODULES = (feed_link, feed_source, feed_records)  # what a task needs
 # What Python said, in an exception of the JVM's.
 _PYTHONS = re.compile(r"PythonException: (Traceback \(most recent call last\):\n.*?\n(?=\S)[^\n]*)", re.DOTALL)
 
@@ -25,7 +24,7 @@ class SparkRdd(feed_notebook.Source):
         self._rdd = rdd
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
         self._form = feed_records.Form("value", 0, (), (), ())
-        with feed_notebook.jobs(rdd.context, self._group, "tfcluster: the first record"), _pythons_error():
+        with feed_spark.jobs(rdd.context, self._group, "tfcluster: the first record"), _pythons_error():
             first = rdd.take(1)
         for record in first:
             self._form = self._fed(record, plan)
@@ -52,23 +51,15 @@ class SparkRdd(feed_notebook.Source):
         return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=types)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        from pyspark import cloudpickle
-
-        for module in _MODULES:
-            cloudpickle.register_pickle_by_value(module)
-        try:
-            staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
-            name = f"tfcluster: feed, epoch {epoch + 1}"
-            with feed_notebook.jobs(self._rdd.context, self._group, name), _pythons_error():
-                said = staged.collect()
-        finally:
-            for module in _MODULES:
-                cloudpickle.unregister_pickle_by_value(module)
-        return feed_notebook.summed(feed_source.Delivered(*each) for each in said)
+        feed_spark.whole(feed_link, feed_source, feed_records)
+        staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
+        name = f"tfcluster: feed, epoch {epoch + 1}"
+        with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():
+            said = staged.collect()
+        return feed_spark.summed(feed_source.Delivered(*each) for each in said)
 
     def cancel(self) -> None:
-        with contextlib.suppress(Exception):
-            self._rdd.context.cancelJobGroup(self._group)
+        feed_spark.cancel(self._rdd.context, self._group)
 
 
 @contextlib.contextmanager

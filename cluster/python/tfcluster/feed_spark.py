@@ -1,0 +1,61 @@
+"""What the sources of Spark have in common: how their functions travel, whose jobs they are, and how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tfcluster import feed_link
+from tfcluster.feed_source import Refused
+
+
+def whole(*modules: Any) -> None:
+    """Has functions of modules travel to Spark's tasks with their modules, which are not there.
+
+    They stay registered: a feed that was given up ends while the next one is pickled, and Spark Connect pickles the
+    functions of a DataFrame whenever it is used.
+    """
+    from pyspark import cloudpickle
+
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+
+
+def summed(said: Iterable[Any]) -> int:
+    """The records of all partitions, of what their tasks say (feed_source.Delivered)."""
+    parts = list(said)
+    for part in parts:
+        if part.refused:
+            raise Refused(part.refused)
+    if stopped := [part.stopped for part in parts if not part.whole]:
+        raise feed_link.Stopped(max(stopped))
+    return sum(part.rows for part in parts)
+
+
+@contextlib.contextmanager
+def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
+    """Spark's jobs of this thread belong to a group, or on Spark Connect have it as their tag."""
+    if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
+        spark.addTag(group)
+        try:
+            yield
+        finally:
+            spark.removeTag(group)
+        return
+    context = getattr(spark, "sparkContext", spark)
+    context.setJobGroup(group, name, interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(key, None)
+
+
+def cancel(spark: Any, group: str) -> None:
+    """Cancels the jobs of a group, or those with a tag on Spark Connect."""
+    with contextlib.suppress(Exception):
+        if hasattr(spark, "interruptTag") and not hasattr(spark, "_jsparkSession"):
+            spark.interruptTag(group)
+        else:
+            getattr(spark, "sparkContext", spark).cancelJobGroup(group)
