@@ -210,7 +210,7 @@ def test_carried(tmp_path: pathlib.Path) -> None:
 def test_another_driver(tmp_path: pathlib.Path) -> None:
     """A producer speaks with the cluster's driver alone."""
     driver = Driver(tmp_path, "0")  # an executor of the same cluster
-    with pytest.raises(feed_source.Refused, match="does not reach the driver at 127.0.0.1.*--advertise HOST"):
+    with pytest.raises(feed_link.Stopped, match="does not reach the driver at 127.0.0.1.*--advertise HOST"):
         feed_source.deliver(order_of(driver), 0, 0, 0, batches(3))
     driver.end()
     assert isinstance(driver.failure, ssl.SSLError) and driver.heard == []
@@ -221,5 +221,5 @@ def test_no_driver() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     order = {"feed": 1, "key": "k", "holders": [{"task": "a", "socket": "/absent"}], "route": {"address": address}}
-    with pytest.raises(feed_source.Refused, match=f"does not reach the driver at {address} .*Connection refused"):
+    with pytest.raises(feed_link.Stopped, match=f"does not reach the driver at {address} .*Connection refused"):
         feed_source.deliver(order, 0, 0, 0, batches(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tfcluster.feed_notebook import Source
+from tfcluster.feed_data import Source
 from tfcluster.feed_thread import Feeding
 
 LONGEST = 10.0  # seconds

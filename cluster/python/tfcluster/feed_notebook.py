@@ -11,30 +11,11 @@ from typing import Any
 
 from tfcluster import feed_link, feed_source, feed_spark
 from tfcluster.errors import UsageError
+from tfcluster.feed_data import Source, check_arrow, check_spark, chosen
 
 _PARTITION = 256 << 20  # bytes of a partition of the notebook's data
 _BATCH = 64 << 20  # bytes that are made a record batch at once
 _BINARY = re.compile(r"^([^:]+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
-
-
-class Source:
-    """Data of the notebook. total is the number of records, 0 where it is not known before it is read."""
-
-    unnamed = False  # one array
-    once = False  # it cannot be read again
-    total = 0
-    shapes: Mapping[str, tuple[int, ...]] = {}
-    columns: tuple[str, ...] = ()
-
-    def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        """Delivers an epoch; returns the number of records. feed_link.Stopped where nothing more is taken."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Ends read, from another thread."""
-
-    def finish(self) -> Any:
-        """What inference made of the data, behind read."""
 
 
 def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -88,28 +69,16 @@ def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
     raise UsageError(f"DATA is a {type(value).__name__} of Spark: a DataFrame or an RDD can be fed")
 
 
-_CASTS = {
-    "decimal": "cast it to double",
-    "date": "cast it to int (unix_date) or string",
-    "timestamp": "cast it to long (unix_micros) or string",
-    "timestamp_ntz": "cast it to long or string",
-    "map": "select the values that are needed as columns",
-    "struct": "select its fields as columns ({name}.*)",
-    "udt": "make it an array (pyspark.ml.functions.vector_to_array)",
-}
-_FED = {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"}
-
-
 class SparkFrame(Source):
     """A DataFrame, of a classic session or of Spark Connect: each partition is delivered by its task of Spark."""
 
     def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
         if names := plan.get("columns"):
-            frame = frame.select(*_chosen(names, frame.columns, plan))
+            frame = frame.select(*chosen(names, frame.columns, plan))
         self._frame = frame
         self.columns = tuple(frame.columns)
         for field in frame.schema.fields:
-            _check(field.name, field.dataType)
+            check_spark(field.name, field.dataType)
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
@@ -123,27 +92,6 @@ class SparkFrame(Source):
 
     def cancel(self) -> None:
         feed_spark.cancel(self._frame.sparkSession, self._group)
-
-
-def _check(name: str, kind: Any) -> None:
-    """UsageError where a column's type cannot be fed."""
-    inner, text = kind, kind.simpleString()
-    while inner.typeName() == "array":
-        inner = inner.elementType
-    simple = inner.simpleString().partition("(")[0].partition("<")[0]
-    if simple in _FED and (inner is kind or simple not in ("string", "binary")):
-        return
-    how = _CASTS.get("udt" if inner.typeName() == "udt" or hasattr(inner, "sqlType") else simple)
-    raise UsageError(f"column {name!r} is {text}: {(how or 'cast it to a number or string').format(name=name)}")
-
-
-def _chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
-    """The columns to feed: those of --columns, and the label."""
-    chosen = [*names, *([plan["label"]] if plan.get("label") and plan["label"] not in names else [])]
-    for name in chosen:
-        if name not in there:
-            raise UsageError(f"DATA has no column {name!r}; it has {', '.join(map(str, there))}")
-    return chosen
 
 
 # ------------------------------------------------------ the notebook's own
@@ -220,8 +168,8 @@ def _pandas(value: Any, plan: Mapping[str, Any]) -> Source | None:
     import pyarrow as pa
 
     if names := plan.get("columns"):
-        value = value[_chosen(names, value.columns, plan)]
-    _refuse_arrow(pa.Schema.from_pandas(value.head(1), preserve_index=False))
+        value = value[chosen(names, value.columns, plan)]
+    check_arrow(pa.Schema.from_pandas(value.head(1), preserve_index=False))
     width = value.memory_usage(index=False, deep=False).sum() / max(len(value), 1)
     schema = pa.Schema.from_pandas(value.head(1000), preserve_index=False)
     parts = Parts(
@@ -240,8 +188,8 @@ def _arrow(value: Any, plan: Mapping[str, Any]) -> Source | None:
 
     table = value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
     if names := plan.get("columns"):
-        table = table.select(_chosen(names, table.column_names, plan))
-    _refuse_arrow(table.schema)
+        table = table.select(chosen(names, table.column_names, plan))
+    check_arrow(table.schema)
     parts = Parts(
         table.num_rows, table.nbytes / max(table.num_rows, 1), lambda begin, end: _one(table.slice(begin, end - begin))
     )
@@ -252,22 +200,6 @@ def _arrow(value: Any, plan: Mapping[str, Any]) -> Source | None:
 def _one(table: Any) -> Any:
     """A table as one record batch."""
     return table.combine_chunks().to_batches()[0]
-
-
-def _refuse_arrow(schema: Any) -> None:
-    """UsageError where a column's type cannot be fed."""
-    import pyarrow as pa
-
-    for field in schema:
-        kind = field.type
-        while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            kind = kind.value_type
-        fed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-        text = text or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-        if not fed and not (text and kind is field.type):
-            how = next((h for k, h in _CASTS.items() if str(kind).startswith(k)), "cast it to a number or string")
-            raise UsageError(f"column {field.name!r} is {field.type}: {how.format(name=field.name)}")
 
 
 def _numpy(value: Any, plan: Mapping[str, Any]) -> Source | None:
@@ -285,7 +217,7 @@ def _dict(value: Any, plan: Mapping[str, Any]) -> Source | None:
 
     named = {str(name): np.asarray(each) for name, each in value.items()}
     if names := plan.get("columns"):
-        named = {name: named[name] for name in _chosen(names, tuple(named), plan)}
+        named = {name: named[name] for name in chosen(names, tuple(named), plan)}
     return _arrays(named, plan)
 
 

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfcluster import feed_link, feed_notebook, feed_predict, feed_source, feed_spark
+from tfcluster import feed_data, feed_link, feed_notebook, feed_predict, feed_source, feed_spark
 from tfcluster.errors import UsageError
 from tfcluster.feed_answers import PREDICTION
 from tfcluster.feed_source import Refused
 
 
-def of(value: Any, source: feed_notebook.Source, plan: Mapping[str, Any], again: bool) -> feed_notebook.Source:
+def of(value: Any, source: feed_data.Source, plan: Mapping[str, Any], again: bool) -> feed_data.Source:
     """The source of inference over a value that source can feed; again: --output may have been written before."""
     if isinstance(source, feed_notebook.SparkFrame):
         return SparkPredictions(value, plan, again)
@@ -236,7 +236,7 @@ class _Collected:
 # ------------------------------------------------------------------- Spark
 
 
-class SparkPredictions(feed_notebook.Source):
+class SparkPredictions(feed_data.Source):
     """A DataFrame whose records are fed; the value is a DataFrame of the same session."""
 
     def __init__(self, frame: Any, plan: Mapping[str, Any], again: bool) -> None:
@@ -244,9 +244,9 @@ class SparkPredictions(feed_notebook.Source):
         if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
             raise UsageError(f"DATA has two columns {twice!r}: rename one of them")
         self._keep = _kept(plan, there)
-        self._feed = feed_notebook._chosen(plan["columns"], there, plan) if plan.get("columns") else there
+        self._feed = feed_data.chosen(plan["columns"], there, plan) if plan.get("columns") else there
         for name in self._feed:
-            feed_notebook._check(name, frame.schema[name].dataType)
+            feed_data.check_spark(name, frame.schema[name].dataType)
         self.columns = tuple(self._feed)
         names = [name for name in there if name in self._keep or name in self._feed]
         self._frame = frame.select(*(_quoted(name) for name in names))

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import feed_link, feed_notebook, feed_records, feed_source, feed_spark
+from tfcluster import feed_data, feed_link, feed_records, feed_source, feed_spark
 from tfcluster.errors import UsageError
 
 # What Python said, in an exception of the JVM's.
 _PYTHONS = re.compile(r"PythonException: (Traceback \(most recent call last\):\n.*?\n(?=\S)[^\n]*)", re.DOTALL)
 
 
-class SparkRdd(feed_notebook.Source):
+class SparkRdd(feed_data.Source):
     """An RDD of tuples, dicts, arrays or scalars: the first record shows the columns and their types."""
 
     def __init__(self, rdd: Any, plan: Mapping[str, Any]) -> None:
@@ -44,10 +44,10 @@ class SparkRdd(feed_notebook.Source):
             ) from None
         names = form.names
         if chosen := plan.get("columns"):
-            names = tuple(feed_notebook._chosen(chosen, form.names, plan))
+            names = tuple(feed_data.chosen(chosen, form.names, plan))
         at = [form.names.index(name) for name in names]
         types = tuple(form.types[n] for n in at)
-        feed_notebook._refuse_arrow(pa.schema(list(zip(names, types, strict=True))))
+        feed_data.check_arrow(pa.schema(list(zip(names, types, strict=True))))
         return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=types)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfcluster import feed_link
-from tfcluster.feed_notebook import Source
+from tfcluster.feed_data import Source
 
 
 class Feeding:

@@ -158,7 +158,7 @@ class Objects:
 
     def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
         """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
-        from tfcluster import feed_notebook, feed_predictions, feed_thread
+        from tfcluster import feed_data, feed_notebook, feed_predictions, feed_thread
 
         try:
             value = self._find(name)
@@ -168,7 +168,7 @@ class Objects:
             raise UsageError(f"-o {into}: a name for the result is expected")
         plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
 
-        def make(again: bool) -> feed_notebook.Source:
+        def make(again: bool) -> feed_data.Source:
             source = feed_notebook.describe(value, plan)
             return feed_predictions.of(value, source, plan, again) if plan.get("mode") == "inference" else source
 
