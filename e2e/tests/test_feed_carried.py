@@ -130,6 +130,21 @@ def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], master: st
     wait_for("the end of the connections", lambda: open_sockets(driver) <= before, 60)
 
 
+def test_connect(notebook: Notebook, env: dict[str, str]) -> None:  # noqa: F811
+    """A DataFrame of Spark Connect is carried as one of a classic session is."""
+    session = "from pyspark.sql import SparkSession, functions as F\nspark = SparkSession.builder.remote('local[2]')"
+    notebook.ok(f"{session}.getOrCreate()\ndf = spark.range(0, 100_003, 1, 7)")
+    notebook.ok(RESERVE)
+    notebook.ok(COUNT + TOTAL + PROGRAM + ELSEWHERE)
+    notebook.ok("%tfcluster start count")
+    cell = notebook.ok("run = %tfcluster train df --epochs 2\ntotal(run)", timeout=120)
+    assert cell.result == "(100003, {2}, 200006)", cell.all
+    notebook.ok("%tfcluster start doubles")
+    data = "data = df.select('id', F.col('id').cast('double').alias('x'))"
+    notebook.ok(f"{data}\nout = %tfcluster inference data --columns x --keep id", timeout=120)
+    assert notebook.ok(CHECK).result == "(100003, 100003, True)"
+
+
 def test_driver_elsewhere(notebook: Notebook, env: dict[str, str]) -> None:  # noqa: F811
     """Where the executors do not reach the driver, either, the cell says what to do; the run goes on."""
     notebook.ok(SESSION.replace("MASTER", "local[2]"))
