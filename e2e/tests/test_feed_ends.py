@@ -22,7 +22,7 @@ def watch():
         time.sleep(0.02)
 threading.Thread(target=watch, daemon=True).start()
 numbers = spark.sparkContext.parallelize(range(10_003), 7)
-long = spark.range(0, 10**10, 1, 12)
+long = spark.range(0, 10**8, 1, 12)  # a task that nobody stops ends before the test gives up
 """
 )
 ARRAYS = """
