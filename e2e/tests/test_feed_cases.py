@@ -161,7 +161,7 @@ for mine in by_feed.values():
         if mine is not other:
             try:
                 deliver({**mine, "holders": other["holders"]}, 0, 99, 0, [pa.record_batch({"": [7]})])
-            except feed_source.Refused as e:
+            except feed_source.Stopped as e:
                 said.append(str(e))
 pathlib.Path(folder, "met-producer").touch()
 print(len(by_feed), said)
