@@ -105,6 +105,7 @@ def clean(notebook: Any, root: pathlib.Path) -> None:
     host = socket.gethostname()
     swaps = [
         (re.compile(re.escape(str(root))), "."),
+        (re.compile(r"/[^\s:'\"]*/site-packages/"), "site-packages/"),
         # Up to two spaces behind it go, so that columns stay where they are.
         (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])( {2}(?= {2}))?"), "host"),
         (re.compile(r"(?<![\w.])127(\.\d+){3}(?![\w.])( {2,}(?= {2}))?"), "host"),  # a node of a cluster on one machine
