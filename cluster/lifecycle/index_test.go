@@ -155,7 +155,18 @@ func (s *scale) agree(run int32) {
 func TestLinear(t *testing.T) {
 	const few, factor, limit = 500, 8, 24 // a quadratic part would take 64 times as long
 	least := map[string][2]time.Duration{}
-	for range 5 {
+	worst := func() (name string, ratio float64) {
+		for each, at := range least {
+			if r := float64(at[1]) / float64(max(at[0], 200*time.Microsecond)); r >= ratio {
+				name, ratio = each, r
+			}
+		}
+		return name, ratio
+	}
+	for round := range 25 { // a machine that does other work makes single rounds slow
+		if _, ratio := worst(); round >= 5 && ratio <= limit {
+			break
+		}
 		for i, n := range []int{few, few * factor} {
 			s := newScale(n)
 			s.part("join", s.join)
@@ -178,10 +189,9 @@ func TestLinear(t *testing.T) {
 		}
 	}
 	for name, at := range least {
-		ratio := float64(at[1]) / float64(max(at[0], 200*time.Microsecond))
-		t.Logf("%-16s %v of %d, %v of %d: × %.1f", name, at[0], 2*few, at[1], 2*few*factor, ratio)
-		if ratio > limit {
-			t.Errorf("%s: %d times as many executors take %.0f times as long", name, factor, ratio)
-		}
+		t.Logf("%-16s %v of %d, %v of %d", name, at[0], 2*few, at[1], 2*few*factor)
+	}
+	if name, ratio := worst(); ratio > limit {
+		t.Errorf("%s: %d times as many executors take %.0f times as long", name, factor, ratio)
 	}
 }
