@@ -142,7 +142,7 @@ func (p *player) settle() error {
 			return len(a.replies) > 0 && slices.Contains(a.status, "idle")
 		}
 		if err := p.until(func() bool { return ended(cell) && ended(control) }, "the end of all requests"); err != nil {
-			return err
+			return fmt.Errorf("%w: %s has %v, %s has %v, all are %v", err, cell, p.of(cell), control, p.of(control), p.published)
 		}
 		if reply := p.of(cell).replies[0]; strings.HasPrefix(reply, "execute_reply ok") {
 			count := 0
