@@ -72,7 +72,7 @@ func (c Call) check(ranks int, slotSize int64) error {
 	switch {
 	case int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid():
 		return fmt.Errorf("a call of kind %d is not known", c.Kind)
-	case c.Size < 0 || size > slotSize:
+	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
 		return fmt.Errorf("%s: the memory has room for %d bytes", c, slotSize)
 	case c.Kind == AllReduce && c.Size%int64(c.Type.Size()) != 0:
 		return fmt.Errorf("%s: %d bytes are not elements of %d", c, c.Size, c.Type.Size())

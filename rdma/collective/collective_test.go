@@ -189,6 +189,7 @@ func TestCannotBeMade(t *testing.T) {
 		"6 bytes are not elements of 4":                                       {Size: 6},
 		"broadcast of 1 bytes from rank 2: there are 2 ranks":                 {Kind: Broadcast, Size: 1, Root: 2},
 		"all_gather of 2049 bytes: the memory has room":                       {Kind: AllGather, Size: 2049},
+		"all_gather of 4611686018427387904 bytes: the memory has room":        {Kind: AllGather, Size: 1 << 62},
 		"is not known": {Kind: 9},
 	} {
 		if _, err := all[0].Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), text) {
