@@ -29,7 +29,7 @@ func (d *Detached) Of(cluster string, run int32) *Feed {
 	return nil
 }
 
-// Drop forgets a feed whose end somebody was told.
+// Drop forgets a feed after a command has reported its end.
 func (d *Detached) Drop(f *Feed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

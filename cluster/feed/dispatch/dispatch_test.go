@@ -216,7 +216,7 @@ func TestClientEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: when the last program has left the client is told to stop, and the feed ends with the run, without
+// TestNobodyReads: when the last program has left the client receives "stop", and the feed ends with the run, without
 // a failure.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()

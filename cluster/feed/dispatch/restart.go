@@ -11,7 +11,7 @@ import (
 )
 
 // A feed is one of an attempt of its run: its records are in the memory of that attempt's tasks. When all tasks are
-// started again the feed ends here, and its client is told to begin another one. The client does that, because the
+// started again the feed ends here, and the driver has its client begin another one. The client does that, because the
 // source is in its hands: what reads it has to be ended first.
 
 // restarted is whether tasks that read a feed were started again, or will be.

@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestRestart: when all tasks are started again, whatever the feed has come to, its client is told to begin again; the
+// TestRestart: when all tasks are started again, whatever the feed has come to, its client receives "again"; the
 // next feed begins when every task of the new attempt waits for it.
 func TestRestart(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func TestOneBatch(t *testing.T) {
 		t.Errorf("the producer was told %+v", m)
 	}
 	if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetRows() != 6 || !e.GetComplete() {
-		t.Errorf("the driver was told %v", e)
+		t.Errorf("the driver received %v", e)
 	}
 	p.over()
 }
@@ -117,7 +117,7 @@ func TestLeaseRefused(t *testing.T) {
 	p.over()
 	p.conn.Close()
 	if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetRows() != 0 || e.GetComplete() {
-		t.Errorf("the driver was told %v", e)
+		t.Errorf("the driver received %v", e)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestProducerBreaksProtocol(t *testing.T) {
 		slot := p.hear("slot").Slot
 		p.say("%s", strings.Replace(line, `"slot":7`, `"slot":`+string(rune('0'+slot)), 1))
 		if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetRows() != 2 || e.GetComplete() {
-			t.Errorf("%s: the driver was told %v", line, e)
+			t.Errorf("%s: the driver received %v", line, e)
 		}
 		p.over()
 	}
@@ -160,7 +160,7 @@ func TestProducerKilled(t *testing.T) {
 	p.close()
 	q.hear("slot")
 	if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetRows() != 2 || e.GetComplete() {
-		t.Errorf("the driver was told %v", e)
+		t.Errorf("the driver received %v", e)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestProgramKilled(t *testing.T) {
 	p.hear("slot")
 	b.held("the use", func(h *clusterpb.FeedHeld) bool { return h.GetUsed() == 2 })
 	if l := await(b, (*clusterpb.HolderMessage).GetLeft); l.GetFeed() != 1 {
-		t.Errorf("the driver was told %v", l)
+		t.Errorf("the driver received %v", l)
 	}
 	b.move(100)
 	if m := await(b, (*clusterpb.HolderMessage).GetMoved); m.GetRows() != 12 {
@@ -189,7 +189,7 @@ func TestProgramKilled(t *testing.T) {
 	b.over("", true)
 	b.begin(2) // nobody will read it
 	if l := await(b, (*clusterpb.HolderMessage).GetLeft); l.GetFeed() != 2 {
-		t.Errorf("the driver was told %v", l)
+		t.Errorf("the driver received %v", l)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestProgramEnded(t *testing.T) {
 	b.begin(1)
 	b.in.ProgramEnded()
 	if l := await(b, (*clusterpb.HolderMessage).GetLeft); l.GetFeed() != 1 {
-		t.Errorf("the driver was told %v", l)
+		t.Errorf("the driver received %v", l)
 	}
 }
 

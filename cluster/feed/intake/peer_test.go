@@ -144,7 +144,7 @@ func (b *bed) program(even bool) *peerConn {
 	}
 	p.say(`{"op":"read","feed":1,"even":%t,"batch":2}`, even)
 	if r := await(b, (*clusterpb.HolderMessage).GetReading); r.GetEven() != even {
-		b.t.Fatalf("the driver was told %v", r)
+		b.t.Fatalf("the driver received %v", r)
 	}
 	return p
 }

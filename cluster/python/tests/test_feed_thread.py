@@ -32,7 +32,7 @@ class Endless(Source):
 
 
 def heard(wait: Any) -> list[Any]:
-    """What is told to a waiter, which need not be there yet."""
+    """The states that wait() reports; a state may be reported before anybody waits."""
     told: list[Any] = []
     wait(told.append)
     return told
