@@ -197,7 +197,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		}
 	}}
 	b := &environmentFetcher{
-		environments: ship.Environments{Dir: environmentsIn(folders.GetCacheDir()), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
+		environments: ship.Environments{Dir: environmentsIn(), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
 	}
 	a.python.Fetch = b.fetch
 	if err := a.openFiles(client); err != nil {
@@ -270,7 +270,7 @@ func identityTLS(identity *clusterpb.AgentIdentity) (*tls.Config, error) {
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(identity.GetCaPem())) {
-		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
+		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: shut the cluster down and reserve it again")
 	}
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: authorities, MinVersion: tls.VersionTLS13}, nil
 }

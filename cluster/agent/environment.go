@@ -24,10 +24,7 @@ const fetchTries = 5
 
 // environmentsIn returns the folder of unpacked environments of this user on this host. It
 // outlives agents and clusters.
-func environmentsIn(given string) string {
-	if given != "" {
-		return given
-	}
+func environmentsIn() string {
 	if dir := os.Getenv("TFCLUSTER_CACHE"); filepath.IsAbs(dir) {
 		return dir
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os/exec"
 	"testing"
 
@@ -63,6 +64,33 @@ func TestAgentKilledWithAnother(t *testing.T) {
 			}
 			for who, pid := range left {
 				awaitEnd(t, who, pid)
+			}
+		})
+	}
+}
+
+// TestStoppedStarter: what starts tasks is stopped (SIGSTOP), and still ends them and starts others.
+func TestStoppedStarter(t *testing.T) {
+	t.Parallel()
+	python := plainPython(t)
+	for name, want := range map[string]*clusterpb.WarmUp{"forker": {Plain: true}, "zygote": {Python: python}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCoordinator(t, want)
+			c.runAgent(nil)
+			c.warmed()
+			for run := int32(1); run <= 2; run++ {
+				c.prepare(run, 0)
+				c.launch(c.command(run, "sh", "-c", fmt.Sprintf("echo starter-%d $PPID; exec sleep 600", run)))
+				starter := c.pidIn(fmt.Sprintf("starter-%d", run))
+				if err := unix.Kill(starter, unix.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = unix.Kill(starter, unix.SIGCONT) })
+				c.endRun(run, 0)
+				if x := c.exited(run); x.GetSignal() != int32(unix.SIGKILL) {
+					t.Errorf("run %d ended with %v", run, x)
+				}
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -23,6 +24,7 @@ type taskService struct {
 
 	mu      sync.Mutex
 	running service // guarded by mu; nil: the program has not asked
+	ended   bool    // guarded by mu; the program has
 	closed  bool    // guarded by mu
 }
 
@@ -40,7 +42,7 @@ type service interface {
 func (s *taskService) open(t *task, op string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.ended { // what the program sent before it was killed may be read after its end
 		return
 	}
 	if s.running == nil {
@@ -59,6 +61,7 @@ func (s *taskService) open(t *task, op string) {
 func (s *taskService) programEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended = true
 	if s.running != nil {
 		s.running.ProgramEnded()
 	}
@@ -101,15 +104,25 @@ func (a *Agent) openGroup(ctx context.Context, l *clusterpb.Launch) (service, er
 	}
 	secure.ClientAuth, secure.ClientCAs = tls.RequireAndVerifyClientCert, secure.RootCAs
 	return member.Open(ctx, member.Config{
-		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: sameHost(), Socket: a.socket("group"),
+		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: sameHost(l.GetTask()), Socket: a.socket("group"),
 		Address: a.self.address, TLS: secure, Client: a.link.groups, Log: a.log,
 	})
 }
 
+// testHosts is the variable by which tests on one machine use the way between hosts: the executors count as so many
+// hosts, in turn.
+const testHosts = "TFCLUSTER_TEST_HOSTS"
+
 // sameHost returns a text that is equal for processes of one user that see each other's unix sockets: they run on one
 // kernel, and see the same mounts.
-func sameHost() string {
+func sameHost(task string) string {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" in a container that hides it: the mounts differ, too
 	mounts, _ := os.Readlink("/proc/self/ns/mnt")
-	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), mounts, os.Getuid())
+	host := fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), mounts, os.Getuid())
+	if n, err := strconv.Atoi(os.Getenv(testHosts)); err == nil && n > 0 {
+		_, index, _ := strings.Cut(task, ":")
+		i, _ := strconv.Atoi(index)
+		host += fmt.Sprint(" ", i%n)
+	}
+	return host
 }

@@ -80,7 +80,7 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34, 0}
 }
 
 type ActAtStep_Action int32
@@ -126,7 +126,7 @@ func (x ActAtStep_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActAtStep_Action.Descriptor instead.
 func (ActAtStep_Action) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type Line_Stream int32
@@ -172,7 +172,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type AgentMessage struct {
@@ -2468,7 +2468,6 @@ type Welcome struct {
 	OrphanGraceMillis int64                  `protobuf:"varint,4,opt,name=orphan_grace_millis,json=orphanGraceMillis,proto3" json:"orphan_grace_millis,omitempty"` // tasks are ended this long after the driver is lost
 	IdleMillis        int64                  `protobuf:"varint,5,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"`                        // the agent then waits this long for a new driver; 0: for ever
 	WarmUp            *WarmUp                `protobuf:"bytes,6,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`
-	Gpu               []*GPUWant             `protobuf:"bytes,7,rep,name=gpu,proto3" json:"gpu,omitempty"`
 	Refused           string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"`                                           // not empty: why this agent is refused
 	FeedMemoryBytes   int64                  `protobuf:"varint,9,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"` // shared memory of each task that is fed; 0: the default
 	unknownFields     protoimpl.UnknownFields
@@ -2540,13 +2539,6 @@ func (x *Welcome) GetWarmUp() *WarmUp {
 	return nil
 }
 
-func (x *Welcome) GetGpu() []*GPUWant {
-	if x != nil {
-		return x.Gpu
-	}
-	return nil
-}
-
 func (x *Welcome) GetRefused() string {
 	if x != nil {
 		return x.Refused
@@ -2561,56 +2553,11 @@ func (x *Welcome) GetFeedMemoryBytes() int64 {
 	return 0
 }
 
-type GPUWant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int32                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GPUWant) Reset() {
-	*x = GPUWant{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GPUWant) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GPUWant) ProtoMessage() {}
-
-func (x *GPUWant) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GPUWant.ProtoReflect.Descriptor instead.
-func (*GPUWant) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *GPUWant) GetCount() int32 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
 type WarmUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Python        string                 `protobuf:"bytes,1,opt,name=python,proto3" json:"python,omitempty"` // interpreter to start
 	Zygote        bool                   `protobuf:"varint,2,opt,name=zygote,proto3" json:"zygote,omitempty"`
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // import-time environment
-	SearchPath    string                 `protobuf:"bytes,4,opt,name=search_path,json=searchPath,proto3" json:"search_path,omitempty"`                                           // directory to put first on sys.path, "" = the embedded package
 	Generation    int32                  `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`                                                            // zygotes of another generation are not used: reset --hard increments it
 	Environment   *Environment           `protobuf:"bytes,6,opt,name=environment,proto3" json:"environment,omitempty"`                                                           // has the interpreter, instead of python; absent: none is shipped
 	Plain         bool                   `protobuf:"varint,7,opt,name=plain,proto3" json:"plain,omitempty"`                                                                      // no interpreter: tasks are commands; a Python program starts its own
@@ -2620,7 +2567,7 @@ type WarmUp struct {
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2632,7 +2579,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2645,7 +2592,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2667,13 +2614,6 @@ func (x *WarmUp) GetEnv() map[string]string {
 		return x.Env
 	}
 	return nil
-}
-
-func (x *WarmUp) GetSearchPath() string {
-	if x != nil {
-		return x.SearchPath
-	}
-	return ""
 }
 
 func (x *WarmUp) GetGeneration() int32 {
@@ -2710,7 +2650,7 @@ type Shipped struct {
 
 func (x *Shipped) Reset() {
 	*x = Shipped{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2662,7 @@ func (x *Shipped) String() string {
 func (*Shipped) ProtoMessage() {}
 
 func (x *Shipped) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2675,7 @@ func (x *Shipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shipped.ProtoReflect.Descriptor instead.
 func (*Shipped) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Shipped) GetName() string {
@@ -2778,7 +2718,7 @@ type Environment struct {
 
 func (x *Environment) Reset() {
 	*x = Environment{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2730,7 @@ func (x *Environment) String() string {
 func (*Environment) ProtoMessage() {}
 
 func (x *Environment) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2743,7 @@ func (x *Environment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Environment.ProtoReflect.Descriptor instead.
 func (*Environment) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Environment) GetPacked() *Shipped {
@@ -2837,7 +2777,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +2789,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +2802,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2903,7 +2843,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +2855,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +2868,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -3057,7 +2997,7 @@ type SpecVariable struct {
 
 func (x *SpecVariable) Reset() {
 	*x = SpecVariable{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3009,7 @@ func (x *SpecVariable) String() string {
 func (*SpecVariable) ProtoMessage() {}
 
 func (x *SpecVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3022,7 @@ func (x *SpecVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecVariable.ProtoReflect.Descriptor instead.
 func (*SpecVariable) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SpecVariable) GetName() string {
@@ -3126,7 +3066,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3078,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3091,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Directories) GetDir() string {
@@ -3206,7 +3146,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3158,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3171,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -3303,7 +3243,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3255,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3268,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Blob) GetSha256() string {
@@ -3363,7 +3303,7 @@ type SignalTask struct {
 
 func (x *SignalTask) Reset() {
 	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3315,7 @@ func (x *SignalTask) String() string {
 func (*SignalTask) ProtoMessage() {}
 
 func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3328,7 @@ func (x *SignalTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
 func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SignalTask) GetRun() int32 {
@@ -3423,7 +3363,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3375,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3388,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -3476,7 +3416,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3428,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3441,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -3535,7 +3475,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3487,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3500,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Release) GetReason() string {
@@ -3579,7 +3519,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3531,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3544,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 // TrainingOver: training has ended; an evaluator evaluates the last checkpoint and ends.
@@ -3617,7 +3557,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3569,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3582,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3663,7 +3603,7 @@ type AskStep struct {
 
 func (x *AskStep) Reset() {
 	*x = AskStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3615,7 @@ func (x *AskStep) String() string {
 func (*AskStep) ProtoMessage() {}
 
 func (x *AskStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3628,7 @@ func (x *AskStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskStep.ProtoReflect.Descriptor instead.
 func (*AskStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AskStep) GetRun() int32 {
@@ -3724,7 +3664,7 @@ type ActAtStep struct {
 
 func (x *ActAtStep) Reset() {
 	*x = ActAtStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3676,7 @@ func (x *ActAtStep) String() string {
 func (*ActAtStep) ProtoMessage() {}
 
 func (x *ActAtStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3689,7 @@ func (x *ActAtStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActAtStep.ProtoReflect.Descriptor instead.
 func (*ActAtStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ActAtStep) GetRun() int32 {
@@ -3809,7 +3749,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +3761,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +3774,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3898,7 +3838,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +3850,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +3863,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3970,7 +3910,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +3922,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +3935,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -4063,7 +4003,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4015,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4088,7 +4028,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -4107,7 +4047,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4059,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4072,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -4154,7 +4094,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4106,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4119,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -4219,7 +4159,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4171,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4184,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -4269,7 +4209,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4221,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4234,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -4379,7 +4319,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4331,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4344,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FileHead) GetPath() string {
@@ -4438,7 +4378,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4390,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4403,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -4483,7 +4423,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4435,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4448,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -4535,7 +4475,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4547,7 +4487,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4560,7 +4500,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -4586,7 +4526,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4538,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4551,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -4630,7 +4570,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4582,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +4595,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -4676,7 +4616,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4628,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4641,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -4737,7 +4677,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4689,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +4702,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -4808,7 +4748,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4760,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4773,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Role) GetName() string {
@@ -4917,7 +4857,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +4869,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +4882,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -5125,7 +5065,7 @@ type GivenFile struct {
 
 func (x *GivenFile) Reset() {
 	*x = GivenFile{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5137,7 +5077,7 @@ func (x *GivenFile) String() string {
 func (*GivenFile) ProtoMessage() {}
 
 func (x *GivenFile) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5150,7 +5090,7 @@ func (x *GivenFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenFile.ProtoReflect.Descriptor instead.
 func (*GivenFile) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GivenFile) GetPath() string {
@@ -5189,7 +5129,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5201,7 +5141,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5214,7 +5154,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -5284,7 +5224,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5236,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5249,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -5391,7 +5331,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5343,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5356,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -5435,7 +5375,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5447,7 +5387,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5460,7 +5400,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -5478,7 +5418,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5490,7 +5430,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5503,7 +5443,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 type ClusterStatus struct {
@@ -5526,8 +5466,7 @@ type ClusterStatus struct {
 	Host           string                 `protobuf:"bytes,16,opt,name=host,proto3" json:"host,omitempty"` // of the driver
 	Version        string                 `protobuf:"bytes,17,opt,name=version,proto3" json:"version,omitempty"`
 	Notes          []*Note                `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`
-	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"` // to compare with other options
-	LogBytes       int64                  `protobuf:"varint,20,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"`                                // to compare with other options
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // made for one run, which the driver starts itself and after which it releases the cluster
 	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions without it
 	unknownFields  protoimpl.UnknownFields
@@ -5536,7 +5475,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5548,7 +5487,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5561,7 +5500,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -5697,13 +5636,6 @@ func (x *ClusterStatus) GetRequest() *ReserveRequest {
 	return nil
 }
 
-func (x *ClusterStatus) GetLogBytes() int64 {
-	if x != nil {
-		return x.LogBytes
-	}
-	return 0
-}
-
 func (x *ClusterStatus) GetBeginsItself() bool {
 	if x != nil {
 		return x.BeginsItself
@@ -5756,7 +5688,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5768,7 +5700,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5781,7 +5713,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -5929,7 +5861,7 @@ type RunOptions struct {
 
 func (x *RunOptions) Reset() {
 	*x = RunOptions{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5941,7 +5873,7 @@ func (x *RunOptions) String() string {
 func (*RunOptions) ProtoMessage() {}
 
 func (x *RunOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5954,7 +5886,7 @@ func (x *RunOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOptions.ProtoReflect.Descriptor instead.
 func (*RunOptions) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RunOptions) GetMode() string {
@@ -6046,7 +5978,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6058,7 +5990,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6071,7 +6003,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -6116,7 +6048,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6128,7 +6060,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6141,7 +6073,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -6198,7 +6130,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6210,7 +6142,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6223,7 +6155,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -6267,7 +6199,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6279,7 +6211,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6292,7 +6224,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -6360,7 +6292,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6372,7 +6304,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6385,7 +6317,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -6603,7 +6535,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6615,7 +6547,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6628,7 +6560,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Series) GetName() string {
@@ -6682,7 +6614,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6694,7 +6626,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6707,7 +6639,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -6825,7 +6757,6 @@ type Failure struct {
 	Signal        int32                  `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`
 	Lines         []string               `protobuf:"bytes,6,rep,name=lines,proto3" json:"lines,omitempty"` // its last stderr lines
 	Remedy        string                 `protobuf:"bytes,7,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	Detail        []string               `protobuf:"bytes,8,rep,name=detail,proto3" json:"detail,omitempty"`
 	Echoes        []string               `protobuf:"bytes,9,rep,name=echoes,proto3" json:"echoes,omitempty"`        // tasks that failed as a consequence
 	Kind          string                 `protobuf:"bytes,10,opt,name=kind,proto3" json:"kind,omitempty"`           // task | timeout | engine | usage | canceled | out_of_memory | step_timeout | run_timeout | lost
 	Exception     string                 `protobuf:"bytes,11,opt,name=exception,proto3" json:"exception,omitempty"` // "ValueError: …"
@@ -6836,7 +6767,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6848,7 +6779,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6861,7 +6792,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Failure) GetSummary() string {
@@ -6913,13 +6844,6 @@ func (x *Failure) GetRemedy() string {
 	return ""
 }
 
-func (x *Failure) GetDetail() []string {
-	if x != nil {
-		return x.Detail
-	}
-	return nil
-}
-
 func (x *Failure) GetEchoes() []string {
 	if x != nil {
 		return x.Echoes
@@ -6958,7 +6882,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6970,7 +6894,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6983,7 +6907,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -7009,7 +6933,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7021,7 +6945,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7034,7 +6958,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -7056,7 +6980,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7068,7 +6992,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7081,7 +7005,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -7130,7 +7054,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7142,7 +7066,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7155,7 +7079,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -7242,7 +7166,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7254,7 +7178,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7267,7 +7191,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -7321,7 +7245,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7333,7 +7257,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7346,7 +7270,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -7365,7 +7289,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7377,7 +7301,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7390,7 +7314,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HistoryRequest) GetAll() bool {
@@ -7411,7 +7335,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7423,7 +7347,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7436,7 +7360,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -7472,7 +7396,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7484,7 +7408,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7497,7 +7421,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Lease) GetId() string {
@@ -7532,7 +7456,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7544,7 +7468,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7557,7 +7481,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -7594,7 +7518,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7606,7 +7530,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7619,7 +7543,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -7665,7 +7589,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7677,7 +7601,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7690,7 +7614,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 type GPUsReply struct {
@@ -7703,7 +7627,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7715,7 +7639,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7728,7 +7652,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -7756,7 +7680,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7768,7 +7692,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7781,7 +7705,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -7816,7 +7740,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7828,7 +7752,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7841,7 +7765,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -7873,7 +7797,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7885,7 +7809,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7898,7 +7822,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 // EngineSessionReply: name or remote.
@@ -7912,7 +7836,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7924,7 +7848,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7937,7 +7861,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -7976,7 +7900,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7988,7 +7912,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8001,7 +7925,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -8104,7 +8028,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8116,7 +8040,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8129,7 +8053,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -8193,7 +8117,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8205,7 +8129,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8218,7 +8142,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -8250,7 +8174,6 @@ type HostFolders struct {
 	HostDir       string                 `protobuf:"bytes,3,opt,name=host_dir,json=hostDir,proto3" json:"host_dir,omitempty"`                      // for the zygote, shared by the cluster's agents on this host with the same limits; "": runtime_dir
 	SharedDir     string                 `protobuf:"bytes,4,opt,name=shared_dir,json=sharedDir,proto3" json:"shared_dir,omitempty"`                // the cluster's directory if it is on a disk shared with the driver
 	WorkDir       string                 `protobuf:"bytes,5,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`                      // for the runs' files if it is not; "": runtime_dir
-	CacheDir      string                 `protobuf:"bytes,6,opt,name=cache_dir,json=cacheDir,proto3" json:"cache_dir,omitempty"`                   // for this user's unpacked environments on this host; "": below the temporary folder
 	LogFile       string                 `protobuf:"bytes,7,opt,name=log_file,json=logFile,proto3" json:"log_file,omitempty"`                      // the agent's log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -8258,7 +8181,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8270,7 +8193,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8283,7 +8206,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8321,13 +8244,6 @@ func (x *HostFolders) GetWorkDir() string {
 	return ""
 }
 
-func (x *HostFolders) GetCacheDir() string {
-	if x != nil {
-		return x.CacheDir
-	}
-	return ""
-}
-
 func (x *HostFolders) GetLogFile() string {
 	if x != nil {
 		return x.LogFile
@@ -8346,7 +8262,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8358,7 +8274,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8371,7 +8287,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8399,7 +8315,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8411,7 +8327,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8424,7 +8340,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8452,7 +8368,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8464,7 +8380,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8477,7 +8393,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8505,7 +8421,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8517,7 +8433,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8530,7 +8446,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -8739,25 +8655,20 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bask_step\x18\n" +
 	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
 	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
-	"\vinstruction\"\xc3\x02\n" +
+	"\vinstruction\"\xa0\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
 	"\x10heartbeat_millis\x18\x02 \x01(\x03R\x0fheartbeatMillis\x12.\n" +
 	"\x13orphan_grace_millis\x18\x04 \x01(\x03R\x11orphanGraceMillis\x12\x1f\n" +
 	"\vidle_millis\x18\x05 \x01(\x03R\n" +
 	"idleMillis\x12-\n" +
-	"\awarm_up\x18\x06 \x01(\v2\x14.tfcluster.v1.WarmUpR\x06warmUp\x12'\n" +
-	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
+	"\awarm_up\x18\x06 \x01(\v2\x14.tfcluster.v1.WarmUpR\x06warmUp\x12\x18\n" +
 	"\arefused\x18\b \x01(\tR\arefused\x12*\n" +
-	"\x11feed_memory_bytes\x18\t \x01(\x03R\x0ffeedMemoryBytesJ\x04\b\x03\x10\x04\"\x1f\n" +
-	"\aGPUWant\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x05R\x05count\"\xb5\x02\n" +
+	"\x11feed_memory_bytes\x18\t \x01(\x03R\x0ffeedMemoryBytesJ\x04\b\x03\x10\x04J\x04\b\a\x10\b\"\x9a\x02\n" +
 	"\x06WarmUp\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\x16\n" +
 	"\x06zygote\x18\x02 \x01(\bR\x06zygote\x12/\n" +
-	"\x03env\x18\x03 \x03(\v2\x1d.tfcluster.v1.WarmUp.EnvEntryR\x03env\x12\x1f\n" +
-	"\vsearch_path\x18\x04 \x01(\tR\n" +
-	"searchPath\x12\x1e\n" +
+	"\x03env\x18\x03 \x03(\v2\x1d.tfcluster.v1.WarmUp.EnvEntryR\x03env\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x05R\n" +
 	"generation\x12;\n" +
@@ -8765,7 +8676,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05plain\x18\a \x01(\bR\x05plain\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x05\"s\n" +
 	"\aShipped\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\acontent\x18\x02 \x01(\v2\x12.tfcluster.v1.BlobR\acontent\x12\x12\n" +
@@ -9010,7 +8921,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"HoldUpdate\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\tR\x04note\"\x0f\n" +
-	"\rStatusRequest\"\xd9\x05\n" +
+	"\rStatusRequest\"\xc2\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9036,10 +8947,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04host\x18\x10 \x01(\tR\x04host\x12\x18\n" +
 	"\aversion\x18\x11 \x01(\tR\aversion\x12(\n" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
-	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
-	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
+	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
-	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xaf\x05\n" +
+	"\bprotocol\x18\x16 \x01(\x05R\bprotocolJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
@@ -9172,7 +9082,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\"\xae\x02\n" +
+	"cpuPercent\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -9181,12 +9091,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06signal\x18\x05 \x01(\x05R\x06signal\x12\x14\n" +
 	"\x05lines\x18\x06 \x03(\tR\x05lines\x12\x16\n" +
 	"\x06remedy\x18\a \x01(\tR\x06remedy\x12\x16\n" +
-	"\x06detail\x18\b \x03(\tR\x06detail\x12\x16\n" +
 	"\x06echoes\x18\t \x03(\tR\x06echoes\x12\x12\n" +
 	"\x04kind\x18\n" +
 	" \x01(\tR\x04kind\x12\x1c\n" +
 	"\texception\x18\v \x01(\tR\texception\x12\x1c\n" +
-	"\ttraceback\x18\f \x01(\tR\ttraceback\"B\n" +
+	"\ttraceback\x18\f \x01(\tR\ttracebackJ\x04\b\b\x10\t\"B\n" +
 	"\vStopRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12!\n" +
 	"\fgrace_millis\x18\x02 \x01(\x03R\vgraceMillis\"\"\n" +
@@ -9292,7 +9201,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vcoordinator\x18\x01 \x01(\tR\vcoordinator\x12\x1f\n" +
 	"\vserver_name\x18\x02 \x01(\tR\n" +
 	"serverName\x12\x12\n" +
-	"\x04find\x18\x03 \x01(\tR\x04find\"\xe3\x01\n" +
+	"\x04find\x18\x03 \x01(\tR\x04find\"\xcc\x01\n" +
 	"\vHostFolders\x12\x1f\n" +
 	"\vruntime_dir\x18\x01 \x01(\tR\n" +
 	"runtimeDir\x12&\n" +
@@ -9300,9 +9209,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bhost_dir\x18\x03 \x01(\tR\ahostDir\x12\x1d\n" +
 	"\n" +
 	"shared_dir\x18\x04 \x01(\tR\tsharedDir\x12\x19\n" +
-	"\bwork_dir\x18\x05 \x01(\tR\aworkDir\x12\x1b\n" +
-	"\tcache_dir\x18\x06 \x01(\tR\bcacheDir\x12\x19\n" +
-	"\blog_file\x18\a \x01(\tR\alogFile\"<\n" +
+	"\bwork_dir\x18\x05 \x01(\tR\aworkDir\x12\x19\n" +
+	"\blog_file\x18\a \x01(\tR\alogFileJ\x04\b\x06\x10\a\"<\n" +
 	"\bGPUShare\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x1a\n" +
 	"\bassigned\x18\x02 \x01(\bR\bassigned\"\xad\x01\n" +
@@ -9358,7 +9266,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9390,96 +9298,95 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*BarrierArrived)(nil),       // 27: tfcluster.v1.BarrierArrived
 	(*Instruction)(nil),          // 28: tfcluster.v1.Instruction
 	(*Welcome)(nil),              // 29: tfcluster.v1.Welcome
-	(*GPUWant)(nil),              // 30: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),               // 31: tfcluster.v1.WarmUp
-	(*Shipped)(nil),              // 32: tfcluster.v1.Shipped
-	(*Environment)(nil),          // 33: tfcluster.v1.Environment
-	(*Prepare)(nil),              // 34: tfcluster.v1.Prepare
-	(*Launch)(nil),               // 35: tfcluster.v1.Launch
-	(*SpecVariable)(nil),         // 36: tfcluster.v1.SpecVariable
-	(*Directories)(nil),          // 37: tfcluster.v1.Directories
-	(*Program)(nil),              // 38: tfcluster.v1.Program
-	(*Blob)(nil),                 // 39: tfcluster.v1.Blob
-	(*SignalTask)(nil),           // 40: tfcluster.v1.SignalTask
-	(*EndRun)(nil),               // 41: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 42: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 43: tfcluster.v1.Release
-	(*Probe)(nil),                // 44: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 45: tfcluster.v1.TrainingOver
-	(*AskStep)(nil),              // 46: tfcluster.v1.AskStep
-	(*ActAtStep)(nil),            // 47: tfcluster.v1.ActAtStep
-	(*LogBatch)(nil),             // 48: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 49: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 50: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 51: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 52: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 53: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 54: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 55: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 56: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 57: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 58: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 59: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 60: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 61: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 62: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 63: tfcluster.v1.Resources
-	(*Role)(nil),                 // 64: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 65: tfcluster.v1.ReserveRequest
-	(*GivenFile)(nil),            // 66: tfcluster.v1.GivenFile
-	(*ReserveUpdate)(nil),        // 67: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 68: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 69: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 70: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 71: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),        // 72: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 73: tfcluster.v1.StartRequest
-	(*RunOptions)(nil),           // 74: tfcluster.v1.RunOptions
-	(*StartUpdate)(nil),          // 75: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 76: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 77: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 78: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 79: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 80: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 81: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 82: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 83: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 84: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 85: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 86: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 87: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 88: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 89: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 90: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 91: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 92: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 93: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 94: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 95: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 96: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 97: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 98: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 99: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 100: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 101: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 102: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 103: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 104: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 105: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 106: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 107: tfcluster.v1.OwnerProcess
-	nil,                          // 108: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 109: tfcluster.v1.Evaluation.MetricsEntry
-	nil,                          // 110: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 111: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 112: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 113: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 114: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 115: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 116: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 117: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 118: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 119: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
+	(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
+	(*Environment)(nil),          // 32: tfcluster.v1.Environment
+	(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 34: tfcluster.v1.Launch
+	(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
+	(*Directories)(nil),          // 36: tfcluster.v1.Directories
+	(*Program)(nil),              // 37: tfcluster.v1.Program
+	(*Blob)(nil),                 // 38: tfcluster.v1.Blob
+	(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
+	(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 42: tfcluster.v1.Release
+	(*Probe)(nil),                // 43: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
+	(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
+	(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
+	(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 49: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 62: tfcluster.v1.Resources
+	(*Role)(nil),                 // 63: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
+	(*RunOptions)(nil),           // 73: tfcluster.v1.RunOptions
+	(*StartUpdate)(nil),          // 74: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 75: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 76: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 77: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 78: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 79: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 80: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 81: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 82: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 83: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 84: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 85: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 86: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 87: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 88: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 89: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 90: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 91: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 92: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 93: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 94: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 95: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 96: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 97: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 98: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 99: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 100: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 101: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 102: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 103: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 104: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 105: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 106: tfcluster.v1.OwnerProcess
+	nil,                          // 107: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 108: tfcluster.v1.Evaluation.MetricsEntry
+	nil,                          // 109: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 110: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 111: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 112: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 113: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 114: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 115: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 116: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 117: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 118: tfcluster.v1.HadoopClient.PropertiesEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9507,144 +9414,143 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 23: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 24: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	108, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	107, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	25,  // 26: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	109, // 27: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	108, // 27: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
 	29,  // 28: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	34,  // 29: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	35,  // 30: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	40,  // 31: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	41,  // 32: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	42,  // 33: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	43,  // 34: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	44,  // 35: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	45,  // 36: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	46,  // 37: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	47,  // 38: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	31,  // 39: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	30,  // 40: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	110, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	33,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	39,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	32,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	38,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	111, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	37,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	32,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	36,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	74,  // 50: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 51: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	39,  // 52: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	39,  // 53: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	39,  // 54: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 55: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	50,  // 56: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 57: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	56,  // 58: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	57,  // 59: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	56,  // 60: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	56,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	63,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	64,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	112, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	113, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	66,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	73,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	68,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	82,  // 69: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 70: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 71: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 72: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	68,  // 73: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	79,  // 74: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	64,  // 75: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 76: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	65,  // 77: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	38,  // 78: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	32,  // 79: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	74,  // 80: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	114, // 81: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	115, // 82: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	79,  // 83: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	82,  // 84: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 85: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	78,  // 86: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	79,  // 87: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 88: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	50,  // 89: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	50,  // 90: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	81,  // 91: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 92: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	80,  // 93: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	82,  // 94: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 95: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	116, // 96: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	82,  // 97: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	68,  // 98: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	117, // 99: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	50,  // 100: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	118, // 101: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	79,  // 102: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	91,  // 103: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 104: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	82,  // 105: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	101, // 106: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	102, // 107: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	103, // 108: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	104, // 109: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	105, // 110: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	106, // 111: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	31,  // 112: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	107, // 113: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	119, // 114: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 115: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 116: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	48,  // 117: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	51,  // 118: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	53,  // 119: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	55,  // 120: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	59,  // 121: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	61,  // 122: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	65,  // 123: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	69,  // 124: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	71,  // 125: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	73,  // 126: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	76,  // 127: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	83,  // 128: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	84,  // 129: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	86,  // 130: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	88,  // 131: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	89,  // 132: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	92,  // 133: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	94,  // 134: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	98,  // 135: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	96,  // 136: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 137: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	49,  // 138: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	52,  // 139: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	54,  // 140: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	58,  // 141: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	60,  // 142: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	62,  // 143: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	67,  // 144: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	70,  // 145: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	72,  // 146: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	75,  // 147: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	77,  // 148: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	79,  // 149: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	85,  // 150: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	87,  // 151: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	79,  // 152: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	90,  // 153: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	93,  // 154: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	95,  // 155: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	99,  // 156: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	97,  // 157: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	137, // [137:158] is the sub-list for method output_type
-	116, // [116:137] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	33,  // 29: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 30: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 31: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	40,  // 32: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	41,  // 33: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	42,  // 34: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	43,  // 35: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	44,  // 36: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	45,  // 37: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	46,  // 38: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	30,  // 39: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	109, // 40: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 41: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 42: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 43: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 44: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	110, // 45: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 46: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 47: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 48: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	73,  // 49: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 50: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 51: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 52: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 53: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 54: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 55: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 56: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 57: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 58: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 59: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 60: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 61: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 62: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	111, // 63: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	112, // 64: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 65: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	72,  // 66: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 67: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 68: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 69: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 70: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 71: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	67,  // 72: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	78,  // 73: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 74: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 75: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 76: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 77: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 78: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	73,  // 79: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	113, // 80: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	114, // 81: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	78,  // 82: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	81,  // 83: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 84: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	77,  // 85: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	78,  // 86: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 87: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 88: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 89: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	80,  // 90: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 91: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	79,  // 92: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	81,  // 93: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 94: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	115, // 95: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	81,  // 96: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 97: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	116, // 98: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	49,  // 99: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	117, // 100: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	78,  // 101: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	90,  // 102: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 103: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	81,  // 104: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	100, // 105: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	101, // 106: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	102, // 107: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	103, // 108: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	104, // 109: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	105, // 110: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 111: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	106, // 112: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	118, // 113: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 114: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 115: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 116: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 117: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 118: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 119: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 120: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 121: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 122: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 123: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 124: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	72,  // 125: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	75,  // 126: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	82,  // 127: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	83,  // 128: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	85,  // 129: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	87,  // 130: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	88,  // 131: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	91,  // 132: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	93,  // 133: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	97,  // 134: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	95,  // 135: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 136: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 137: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 138: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 139: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 140: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 141: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 142: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 143: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 144: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	71,  // 145: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 146: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	76,  // 147: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	78,  // 148: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	84,  // 149: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	86,  // 150: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	78,  // 151: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	89,  // 152: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	92,  // 153: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	94,  // 154: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	98,  // 155: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	96,  // 156: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	136, // [136:157] is the sub-list for method output_type
+	115, // [115:136] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9688,7 +9594,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_AskStep)(nil),
 		(*Instruction_ActAtStep)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[52].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[51].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
@@ -9700,7 +9606,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   117,
+			NumMessages:   116,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1946,8 +1946,7 @@ type FeedOpen struct {
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Holders       []*FeedHolder          `protobuf:"bytes,3,rep,name=holders,proto3" json:"holders,omitempty"`
 	Run           int32                  `protobuf:"varint,4,opt,name=run,proto3" json:"run,omitempty"`
-	FirstEpoch    int32                  `protobuf:"varint,5,opt,name=first_epoch,json=firstEpoch,proto3" json:"first_epoch,omitempty"` // number of the first epoch to feed
-	Route         *FeedRoute             `protobuf:"bytes,6,opt,name=route,proto3" json:"route,omitempty"`                              // for producers on whose host no holder is
+	Route         *FeedRoute             `protobuf:"bytes,6,opt,name=route,proto3" json:"route,omitempty"` // for producers on whose host no holder is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2006,13 +2005,6 @@ func (x *FeedOpen) GetHolders() []*FeedHolder {
 func (x *FeedOpen) GetRun() int32 {
 	if x != nil {
 		return x.Run
-	}
-	return 0
-}
-
-func (x *FeedOpen) GetFirstEpoch() int32 {
-	if x != nil {
-		return x.FirstEpoch
 	}
 	return 0
 }
@@ -2398,15 +2390,13 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x04stop\x18\x04 \x01(\bR\x04stop\x12\x12\n" +
 	"\x04over\x18\x05 \x01(\bR\x04over\x12/\n" +
 	"\afailure\x18\x06 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12\x14\n" +
-	"\x05again\x18\a \x01(\bR\x05again\"\xc6\x01\n" +
+	"\x05again\x18\a \x01(\bR\x05again\"\xab\x01\n" +
 	"\bFeedOpen\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x122\n" +
 	"\aholders\x18\x03 \x03(\v2\x18.tfcluster.v1.FeedHolderR\aholders\x12\x10\n" +
-	"\x03run\x18\x04 \x01(\x05R\x03run\x12\x1f\n" +
-	"\vfirst_epoch\x18\x05 \x01(\x05R\n" +
-	"firstEpoch\x12-\n" +
-	"\x05route\x18\x06 \x01(\v2\x17.tfcluster.v1.FeedRouteR\x05route\"w\n" +
+	"\x03run\x18\x04 \x01(\x05R\x03run\x12-\n" +
+	"\x05route\x18\x06 \x01(\v2\x17.tfcluster.v1.FeedRouteR\x05routeJ\x04\b\x05\x10\x06\"w\n" +
 	"\tFeedRoute\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tauthority\x18\x02 \x01(\tR\tauthority\x12 \n" +

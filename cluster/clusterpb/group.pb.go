@@ -122,7 +122,9 @@ type GroupUpdate struct {
 	Missing       []string               `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"` // tasks that have not joined yet
 	Members       []*GroupMember         `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"` // all, in the order of their ranks, once nobody is missing
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`         // of the group, with members
-	Left          string                 `protobuf:"bytes,4,opt,name=left,proto3" json:"left,omitempty"`       // a member that has left: the group is over
+	Left          string                 `protobuf:"bytes,4,opt,name=left,proto3" json:"left,omitempty"`       // the first member that has left: no more calls can begin
+	Asks          bool                   `protobuf:"varint,5,opt,name=asks,proto3" json:"asks,omitempty"`      // for the member's progress
+	Over          string                 `protobuf:"bytes,6,opt,name=over,proto3" json:"over,omitempty"`       // why the group is over; the last update
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +187,248 @@ func (x *GroupUpdate) GetLeft() string {
 	return ""
 }
 
+func (x *GroupUpdate) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
+}
+
+func (x *GroupUpdate) GetOver() string {
+	if x != nil {
+		return x.Over
+	}
+	return ""
+}
+
+type GroupFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Call          uint64                 `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`    // its number; the first call has 1
+	What          string                 `protobuf:"bytes,5,opt,name=what,proto3" json:"what,omitempty"`     // the call, for people
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // what the member saw
+	Lost          string                 `protobuf:"bytes,7,opt,name=lost,proto3" json:"lost,omitempty"`     // the member to which its connection has ended; "": none
+	Late          bool                   `protobuf:"varint,8,opt,name=late,proto3" json:"late,omitempty"`    // the time of the call is over
+	Waits         []string               `protobuf:"bytes,9,rep,name=waits,proto3" json:"waits,omitempty"`   // late: the tasks that the member waited for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupFailure) Reset() {
+	*x = GroupFailure{}
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFailure) ProtoMessage() {}
+
+func (x *GroupFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFailure.ProtoReflect.Descriptor instead.
+func (*GroupFailure) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_group_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GroupFailure) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *GroupFailure) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GroupFailure) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *GroupFailure) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *GroupFailure) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *GroupFailure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GroupFailure) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
+}
+
+func (x *GroupFailure) GetLate() bool {
+	if x != nil {
+		return x.Late
+	}
+	return false
+}
+
+func (x *GroupFailure) GetWaits() []string {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+type GroupProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Calls         uint64                 `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"`     // that its program has begun
+	Calling       bool                   `protobuf:"varint,5,opt,name=calling,proto3" json:"calling,omitempty"` // the last one has not ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupProgress) Reset() {
+	*x = GroupProgress{}
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupProgress) ProtoMessage() {}
+
+func (x *GroupProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupProgress.ProtoReflect.Descriptor instead.
+func (*GroupProgress) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_group_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GroupProgress) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *GroupProgress) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GroupProgress) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *GroupProgress) GetCalls() uint64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *GroupProgress) GetCalling() bool {
+	if x != nil {
+		return x.Calling
+	}
+	return false
+}
+
+type GroupOver struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // "": it is not over
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOver) Reset() {
+	*x = GroupOver{}
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOver) ProtoMessage() {}
+
+func (x *GroupOver) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_group_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOver.ProtoReflect.Descriptor instead.
+func (*GroupOver) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_group_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GroupOver) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_cluster_clusterpb_group_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_group_proto_rawDesc = "" +
@@ -197,14 +441,36 @@ const file_cluster_clusterpb_group_proto_rawDesc = "" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x16\n" +
 	"\x06socket\x18\x05 \x01(\tR\x06socket\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x1a\n" +
-	"\bexecutor\x18\a \x01(\tR\bexecutor\"\x82\x01\n" +
+	"\bexecutor\x18\a \x01(\tR\bexecutor\"\xaa\x01\n" +
 	"\vGroupUpdate\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\tR\amissing\x123\n" +
 	"\amembers\x18\x02 \x03(\v2\x19.tfcluster.v1.GroupMemberR\amembers\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
-	"\x04left\x18\x04 \x01(\tR\x04left2H\n" +
+	"\x04left\x18\x04 \x01(\tR\x04left\x12\x12\n" +
+	"\x04asks\x18\x05 \x01(\bR\x04asks\x12\x12\n" +
+	"\x04over\x18\x06 \x01(\tR\x04over\"\xcc\x01\n" +
+	"\fGroupFailure\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
+	"\x04call\x18\x04 \x01(\x04R\x04call\x12\x12\n" +
+	"\x04what\x18\x05 \x01(\tR\x04what\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04lost\x18\a \x01(\tR\x04lost\x12\x12\n" +
+	"\x04late\x18\b \x01(\bR\x04late\x12\x14\n" +
+	"\x05waits\x18\t \x03(\tR\x05waits\"\x7f\n" +
+	"\rGroupProgress\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x14\n" +
+	"\x05calls\x18\x04 \x01(\x04R\x05calls\x12\x18\n" +
+	"\acalling\x18\x05 \x01(\bR\acalling\"#\n" +
+	"\tGroupOver\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason2\xc7\x01\n" +
 	"\x06Groups\x12>\n" +
-	"\x04Join\x12\x19.tfcluster.v1.GroupMember\x1a\x19.tfcluster.v1.GroupUpdate0\x01B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
+	"\x04Join\x12\x19.tfcluster.v1.GroupMember\x1a\x19.tfcluster.v1.GroupUpdate0\x01\x12;\n" +
+	"\x04Fail\x12\x1a.tfcluster.v1.GroupFailure\x1a\x17.tfcluster.v1.GroupOver\x12@\n" +
+	"\bProgress\x12\x1b.tfcluster.v1.GroupProgress\x1a\x17.tfcluster.v1.GroupOverB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
 var (
 	file_cluster_clusterpb_group_proto_rawDescOnce sync.Once
@@ -218,17 +484,24 @@ func file_cluster_clusterpb_group_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_group_proto_rawDescData
 }
 
-var file_cluster_clusterpb_group_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_cluster_clusterpb_group_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_cluster_clusterpb_group_proto_goTypes = []any{
-	(*GroupMember)(nil), // 0: tfcluster.v1.GroupMember
-	(*GroupUpdate)(nil), // 1: tfcluster.v1.GroupUpdate
+	(*GroupMember)(nil),   // 0: tfcluster.v1.GroupMember
+	(*GroupUpdate)(nil),   // 1: tfcluster.v1.GroupUpdate
+	(*GroupFailure)(nil),  // 2: tfcluster.v1.GroupFailure
+	(*GroupProgress)(nil), // 3: tfcluster.v1.GroupProgress
+	(*GroupOver)(nil),     // 4: tfcluster.v1.GroupOver
 }
 var file_cluster_clusterpb_group_proto_depIdxs = []int32{
 	0, // 0: tfcluster.v1.GroupUpdate.members:type_name -> tfcluster.v1.GroupMember
 	0, // 1: tfcluster.v1.Groups.Join:input_type -> tfcluster.v1.GroupMember
-	1, // 2: tfcluster.v1.Groups.Join:output_type -> tfcluster.v1.GroupUpdate
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
+	2, // 2: tfcluster.v1.Groups.Fail:input_type -> tfcluster.v1.GroupFailure
+	3, // 3: tfcluster.v1.Groups.Progress:input_type -> tfcluster.v1.GroupProgress
+	1, // 4: tfcluster.v1.Groups.Join:output_type -> tfcluster.v1.GroupUpdate
+	4, // 5: tfcluster.v1.Groups.Fail:output_type -> tfcluster.v1.GroupOver
+	4, // 6: tfcluster.v1.Groups.Progress:output_type -> tfcluster.v1.GroupOver
+	4, // [4:7] is the sub-list for method output_type
+	1, // [1:4] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -245,7 +518,7 @@ func file_cluster_clusterpb_group_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_group_proto_rawDesc), len(file_cluster_clusterpb_group_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,7 +23,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Groups_Join_FullMethodName = "/tfcluster.v1.Groups/Join"
+	Groups_Join_FullMethodName     = "/tfcluster.v1.Groups/Join"
+	Groups_Fail_FullMethodName     = "/tfcluster.v1.Groups/Fail"
+	Groups_Progress_FullMethodName = "/tfcluster.v1.Groups/Progress"
 )
 
 // GroupsClient is the client API for Groups service.
@@ -33,6 +35,11 @@ type GroupsClient interface {
 	// Join: a task's program makes its first collective call. The stream ends when a member leaves, and its end is this
 	// member's leaving.
 	Join(ctx context.Context, in *GroupMember, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GroupUpdate], error)
+	// Fail: a member's call has failed, and this is what the member saw. The answer says why the group is over, with the
+	// same words for all members: the driver knows who has left first, and asks all how far they are.
+	Fail(ctx context.Context, in *GroupFailure, opts ...grpc.CallOption) (*GroupOver, error)
+	// Progress answers an update that asks for it.
+	Progress(ctx context.Context, in *GroupProgress, opts ...grpc.CallOption) (*GroupOver, error)
 }
 
 type groupsClient struct {
@@ -62,6 +69,26 @@ func (c *groupsClient) Join(ctx context.Context, in *GroupMember, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Groups_JoinClient = grpc.ServerStreamingClient[GroupUpdate]
 
+func (c *groupsClient) Fail(ctx context.Context, in *GroupFailure, opts ...grpc.CallOption) (*GroupOver, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupOver)
+	err := c.cc.Invoke(ctx, Groups_Fail_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *groupsClient) Progress(ctx context.Context, in *GroupProgress, opts ...grpc.CallOption) (*GroupOver, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupOver)
+	err := c.cc.Invoke(ctx, Groups_Progress_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // GroupsServer is the server API for Groups service.
 // All implementations must embed UnimplementedGroupsServer
 // for forward compatibility.
@@ -69,6 +96,11 @@ type GroupsServer interface {
 	// Join: a task's program makes its first collective call. The stream ends when a member leaves, and its end is this
 	// member's leaving.
 	Join(*GroupMember, grpc.ServerStreamingServer[GroupUpdate]) error
+	// Fail: a member's call has failed, and this is what the member saw. The answer says why the group is over, with the
+	// same words for all members: the driver knows who has left first, and asks all how far they are.
+	Fail(context.Context, *GroupFailure) (*GroupOver, error)
+	// Progress answers an update that asks for it.
+	Progress(context.Context, *GroupProgress) (*GroupOver, error)
 	mustEmbedUnimplementedGroupsServer()
 }
 
@@ -81,6 +113,12 @@ type UnimplementedGroupsServer struct{}
 
 func (UnimplementedGroupsServer) Join(*GroupMember, grpc.ServerStreamingServer[GroupUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedGroupsServer) Fail(context.Context, *GroupFailure) (*GroupOver, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fail not implemented")
+}
+func (UnimplementedGroupsServer) Progress(context.Context, *GroupProgress) (*GroupOver, error) {
+	return nil, status.Error(codes.Unimplemented, "method Progress not implemented")
 }
 func (UnimplementedGroupsServer) mustEmbedUnimplementedGroupsServer() {}
 func (UnimplementedGroupsServer) testEmbeddedByValue()                {}
@@ -114,13 +152,58 @@ func _Groups_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Groups_JoinServer = grpc.ServerStreamingServer[GroupUpdate]
 
+func _Groups_Fail_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GroupFailure)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GroupsServer).Fail(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Groups_Fail_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GroupsServer).Fail(ctx, req.(*GroupFailure))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Groups_Progress_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GroupProgress)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GroupsServer).Progress(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Groups_Progress_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GroupsServer).Progress(ctx, req.(*GroupProgress))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Groups_ServiceDesc is the grpc.ServiceDesc for Groups service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Groups_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "tfcluster.v1.Groups",
 	HandlerType: (*GroupsServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Fail",
+			Handler:    _Groups_Fail_Handler,
+		},
+		{
+			MethodName: "Progress",
+			Handler:    _Groups_Progress_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Join",

@@ -20,7 +20,7 @@ import (
 )
 
 // Deadline bounds every wait of the suite: a test that reaches it has failed.
-const Deadline = 2 * time.Minute
+const Deadline = 5 * time.Minute
 
 // Harness has what the suite needs from a backend's tests.
 type Harness struct {
@@ -245,15 +245,22 @@ func WaitFor(t testing.TB, what string, holds func() bool) {
 	t.Errorf("waited %s for %s", Deadline, what)
 }
 
-// Task returns the present status of a task.
-func (c *Cluster) Task(task string) *clusterpb.TaskStatus {
-	c.T.Helper()
+// statusOf returns a cluster's present status.
+func statusOf(t testing.TB, c clusterpb.ControlClient) *clusterpb.ClusterStatus {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
 	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
 	if err != nil {
-		c.T.Fatalf("status: %v", err)
+		t.Fatalf("status: %v", err)
 	}
+	return st
+}
+
+// Task returns the present status of a task.
+func (c *Cluster) Task(task string) *clusterpb.TaskStatus {
+	c.T.Helper()
+	st := statusOf(c.T, c)
 	for _, t := range st.GetRun().GetTasks() {
 		if t.GetTask() == task {
 			return t
@@ -277,13 +284,7 @@ func (c *Cluster) Signal(task string, sig syscall.Signal) {
 
 func (c *Cluster) executor(task string) *clusterpb.ExecutorStatus {
 	c.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
-	defer cancel()
-	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
-	if err != nil {
-		c.T.Fatalf("status: %v", err)
-	}
-	for _, x := range st.GetExecutors() {
+	for _, x := range statusOf(c.T, c).GetExecutors() {
 		if x.GetTask() == task {
 			return x
 		}

@@ -77,13 +77,7 @@ func concurrently(n int, call func(context.Context) (*client.Client, error)) (cl
 
 func driverOf(t *testing.T, c *client.Client) int32 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
-	defer cancel()
-	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
-	if err != nil {
-		t.Fatalf("status: %v", err)
-	}
-	return st.GetDriverPid()
+	return statusOf(t, c).GetDriverPid()
 }
 
 func testTwoRecover(t *testing.T, h Harness) {

@@ -42,7 +42,7 @@ finally:
 
 func testRunTimeout(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	r := c.Script(forever, func(s *clusterpb.StartRequest) { s.Options.RunTimeoutMillis = 1000 })
+	r := c.Script(forever, func(s *clusterpb.StartRequest) { s.Options.RunTimeoutMillis = 3000 })
 	if f := r.Wait().GetFailure(); f.GetKind() != "run_timeout" || f.GetExitCode() != 124 {
 		t.Errorf("failure is %v", f)
 	}

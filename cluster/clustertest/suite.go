@@ -47,6 +47,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a cancelled reservation leaves nothing", testCancelled},
 		{"an idle cluster releases itself", testIdle},
 		{"a barrier waits for all", testBarrier},
+		{"tasks make collective calls", testCollective},
 		{"a cluster has no runs of earlier ones unless requested", testSameDirectory},
 		{"every task has a result, the run's result is that of worker:0", testResults},
 	} {

@@ -27,6 +27,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
+	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -291,8 +292,8 @@ func (d *driver) serve(ctx context.Context) error {
 	d.hadoop(&cfg)
 	d.coord = coordinator.New(cfg)
 	clients := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
-	pending := newHandshakes(handshakesAtOnce(), handshakeMinimum)
-	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), pending.options(tlsConfig, d.coord.Feeds().Produce)...), grpc.KeepaliveParams(keepalive.ServerParameters{
+	pending := handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
+	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), handshakeOptions(pending, tlsConfig, d.coord.Feeds().Produce)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	d.register(agents, clients)
@@ -301,7 +302,7 @@ func (d *driver) serve(ctx context.Context) error {
 		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
 	}
 	serve := func(ln net.Listener) {
-		g.Go(func() error { return serving.Serve("agents", agents, pending.listen(ln)) })
+		g.Go(func() error { return serving.Serve("agents", agents, pending.Listen(ln)) })
 	}
 	serve(d.agents)
 	watching, unwatch := context.WithCancel(ctx)

@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
+	"github.com/tfcluster/tfcluster/cluster/handshake"
 )
 
 // handshakeServer accepts connections as a gRPC server does, and counts those whose
 // handshake succeeded.
 type handshakeServer struct {
 	ln       net.Listener
-	pending  *handshakes
+	pending  *handshake.Limiter
 	accepted chan struct{}
 	entered  chan net.Conn
 	produced chan string
@@ -30,12 +31,12 @@ func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHandshakes(limit, minimum)
-	s := &handshakeServer{h.listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
-	creds := h.credentials(credentials.NewTLS(config), func(conn net.Conn, feed string) {
+	h := handshake.NewLimiter(limit, minimum)
+	s := &handshakeServer{h.Listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
+	creds := &handshakeCredentials{credentials.NewTLS(config), h, func(conn net.Conn, feed string) {
 		s.produced <- feed
 		_ = conn.Close()
-	})
+	}}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -128,9 +129,7 @@ func TestHandshakesLimited(t *testing.T) {
 	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !isReset(err) {
 		t.Errorf("the oldest is not closed: %v", err)
 	}
-	s.pending.mu.Lock()
-	defer s.pending.mu.Unlock()
-	if n := s.pending.pending.Len(); n != 3 {
+	if n := s.pending.Pending(); n != 3 {
 		t.Errorf("%d connections are in their handshake, want 3", n)
 	}
 }

@@ -5,6 +5,7 @@ package groups
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -51,8 +52,11 @@ type groupKey struct{ run, attempt int32 }
 type group struct {
 	key     string // that members know
 	members map[string]*clusterpb.GroupMember
-	left    string        // the first member that has left
-	changed chan struct{} // closed and made anew
+	left    string                              // the first member that has left
+	asked   bool                                // the members have been asked for their progress
+	said    map[string]*clusterpb.GroupProgress // what they answered
+	over    string                              // why the group is over
+	changed chan struct{}                       // closed and made anew
 }
 
 // New returns a Groups without groups.
@@ -76,16 +80,21 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		return err
 	}
 	defer s.leave(g, m)
-	for sent := false; ; {
+	for told := (&clusterpb.GroupUpdate{}); ; {
 		update, changed := s.update(g, run)
-		if !sent || update.GetLeft() != "" {
+		if len(told.GetMembers()) == 0 || update.GetLeft() != told.GetLeft() || update.GetAsks() != told.GetAsks() || update.GetOver() != "" {
+			members := update.GetMembers()
+			if len(told.GetMembers()) > 0 { // a member connects to them once
+				update.Members, update.Missing, members = nil, nil, told.GetMembers()
+			}
 			if err := stream.Send(update); err != nil {
 				return err
 			}
-			sent = len(update.GetMembers()) > 0
+			told = &clusterpb.GroupUpdate{Members: members, Left: update.GetLeft(), Asks: update.GetAsks()}
 		}
-		if update.GetLeft() != "" {
-			return nil
+		if update.GetOver() != "" {
+			<-stream.Context().Done() // it may be asking Fail just now, which knows members alone
+			return stream.Context().Err()
 		}
 		select {
 		case <-changed:
@@ -111,7 +120,8 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	key := groupKey{m.GetRun(), m.GetAttempt()}
 	g := s.groups[key]
 	if g == nil {
-		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, changed: make(chan struct{})}
+		maps.DeleteFunc(s.groups, func(_ groupKey, old *group) bool { return len(old.members) == 0 })
+		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, said: map[string]*clusterpb.GroupProgress{}, changed: make(chan struct{})}
 		s.groups[key] = g
 	}
 	if g.members[m.GetTask()] != nil {
@@ -122,7 +132,7 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	return g, nil
 }
 
-// leave removes a member; the group is forgotten with its last one.
+// leave removes a member. An attempt's group is kept without members until the next one: who comes later hears who left.
 func (s *Groups) leave(g *group, m *clusterpb.GroupMember) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,9 +141,6 @@ func (s *Groups) leave(g *group, m *clusterpb.GroupMember) {
 		g.left = m.GetTask()
 	}
 	g.wake()
-	if len(g.members) == 0 {
-		delete(s.groups, groupKey{m.GetRun(), m.GetAttempt()})
-	}
 }
 
 func (g *group) wake() {
@@ -145,7 +152,7 @@ func (g *group) wake() {
 func (s *Groups) update(g *group, run Run) (*clusterpb.GroupUpdate, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := &clusterpb.GroupUpdate{Left: g.left}
+	u := &clusterpb.GroupUpdate{Left: g.left, Asks: g.asked, Over: g.over}
 	for _, t := range run.Tasks {
 		if m := g.members[t.Name]; m != nil {
 			u.Members = append(u.Members, m)

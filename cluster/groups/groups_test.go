@@ -122,17 +122,21 @@ func TestJoin(t *testing.T) {
 		if u := j.until(t, func(*clusterpb.GroupUpdate) bool { return true }); u.GetLeft() != "chief:0" {
 			t.Errorf("%v", u)
 		}
+		j.leave()
 	}
 	for deadline := time.Now().Add(longest); ; time.Sleep(time.Millisecond) {
 		g.mu.Lock()
-		n := len(g.groups)
+		n := len(g.groups[groupKey{1, 0}].members)
 		g.mu.Unlock()
 		if n == 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the group is kept")
+			t.Fatal("the members are kept")
 		}
+	}
+	if u, err := join(t, client, "worker:0", 0).Recv(); err != nil || u.GetLeft() != "chief:0" {
+		t.Errorf("who comes later hears %v, %v", u, err)
 	}
 }
 

@@ -75,10 +75,10 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 		gpus += e.Each.GetGpus()
 	}
 	if have := float64(runtime.NumCPU()); cpus > have {
-		return fmt.Errorf("%g CPUs requested, this machine has %g: request less, or omit --cpus for equal shares", cpus, have)
+		return fmt.Errorf("the tasks request %g CPUs together, this machine has %g: request fewer, or omit --cpus to share them equally", cpus, have)
 	}
 	if have := proc.TotalMemory(); have > 0 && memory > have {
-		return fmt.Errorf("%.1f GB of memory requested, this machine has %.1f GB", float64(memory)/1e9, float64(have)/1e9)
+		return fmt.Errorf("the tasks request %.1f GB of memory together, this machine has %.1f GB: request less, or omit --memory", float64(memory)/1e9, float64(have)/1e9)
 	}
 	if gpus == 0 {
 		return nil
@@ -90,9 +90,9 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%d GPUs requested, but this machine's GPUs cannot be listed: %w", gpus, err)
+		return fmt.Errorf("the tasks request %d GPUs together, but this machine's GPUs cannot be listed: %w", gpus, err)
 	case int(gpus) > len(have):
-		return fmt.Errorf("%d GPUs requested, this machine has %d: tfcluster gpus lists them", gpus, len(have))
+		return fmt.Errorf("the tasks request %d GPUs together, this machine has %d: tfcluster gpus lists them", gpus, len(have))
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package collective
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
@@ -20,12 +23,19 @@ const longest = 20 * time.Second
 // member is a rank of a test: its group, and the memory that its program would use.
 type member struct {
 	*Group
-	rank int
-	own  *memory.Mapping
+	rank  int
+	own   *memory.Mapping
+	conns map[int]net.Conn // to other ranks
 }
 
-// groups returns the ranks of a group on hosts that are all this one.
+// groups returns the ranks of a group on hosts that are all this one, with TCP between them.
 func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
+	t.Helper()
+	return groupsOver(t, "tcp", slotSize, hosts...)
+}
+
+// groupsOver is groups with another network between hosts: "tcp" or "tls".
+func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []*member {
 	t.Helper()
 	n := 0
 	for _, ranks := range hosts {
@@ -34,7 +44,7 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 	members := make([]*member, n)
 	configs := make([]Config, n)
 	for rank := range members {
-		s, err := memory.New("tfcluster-collective-test", Slots*slotSize, Slots)
+		s, err := memory.New("tfcluster-collective-test", Layout(slotSize)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +53,7 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { own.Close(); s.Close() })
-		members[rank] = &member{rank: rank, own: own}
+		members[rank] = &member{rank: rank, own: own, conns: map[int]net.Conn{}}
 		configs[rank] = Config{Rank: rank, Hosts: hosts, Own: own, Peers: map[int]Peer{}}
 		for r := range n {
 			configs[rank].Names = append(configs[rank].Names, fmt.Sprintf("worker:%d", r))
@@ -54,13 +64,17 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 			return
 		}
 		conns := pair(t, network)
+		members[a].conns[b], members[b].conns[a] = conns[0], conns[1]
 		var work sync.WaitGroup
 		ends := [2]int{a, b}
 		links := [2]transport.Link{}
 		for i, conn := range conns {
 			work.Go(func() {
-				var err error
-				if links[i], err = p.Connect(t.Context(), conn, configs[ends[i]].Own); err != nil {
+				region, err := p.Register(configs[ends[i]].Own)
+				if err != nil {
+					t.Error(err)
+				}
+				if links[i], err = p.Connect(t.Context(), conn, region); err != nil {
 					t.Error(err)
 				}
 			})
@@ -77,7 +91,7 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 				connect(a, b, transport.SharedMemory{}, "unix")
 			}
 		}
-		connect(ranks[0], hosts[(h+1)%len(hosts)][0], transport.TCP{}, "tcp")
+		connect(ranks[0], hosts[(h+1)%len(hosts)][0], transport.TCP{}, between)
 	}
 	for rank, m := range members {
 		g, err := New(configs[rank])
@@ -93,6 +107,10 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 // pair returns the two ends of a connection.
 func pair(t testing.TB, network string) [2]net.Conn {
 	t.Helper()
+	if network == "tls" {
+		ends, secure := pair(t, "tcp"), identity(t)
+		return [2]net.Conn{tls.Client(ends[0], secure), tls.Server(ends[1], secure)}
+	}
 	address := "127.0.0.1:0"
 	if network == "unix" {
 		dir, err := os.MkdirTemp("", "collective")
@@ -116,6 +134,29 @@ func pair(t testing.TB, network string) [2]net.Conn {
 		t.Fatal(err)
 	}
 	return [2]net.Conn{dialled, accepted}
+}
+
+// identity is both ends' part in mutual TLS.
+func identity(t testing.TB) *tls.Config {
+	t.Helper()
+	authority, err := auth.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, keyPEM, err := authority.Issue("rank")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority.CertPEM)
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		ServerName: "rank", MinVersion: tls.VersionTLS13,
+	}
 }
 
 // call does what a program does: it writes its vector, makes the call and reads the result.

@@ -3,6 +3,7 @@ package collective
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/rdma/reduce"
 )
@@ -26,6 +27,8 @@ type Call struct {
 	Op   reduce.Op   // of AllReduce
 	Root int         // of Broadcast: the rank whose vector all get
 	Size int64       // of each rank's vector, in bytes
+	// Form is a checksum of what the program's vectors are: types and shapes. It is the same on all ranks.
+	Form uint32
 }
 
 // String describes a call, such as "all_reduce(sum) of 1024 float32".
@@ -47,7 +50,7 @@ const callSize = 4 * 8
 
 func (c Call) encode() []byte {
 	var b []byte
-	for _, v := range []uint64{uint64(c.Kind), uint64(c.Type)<<32 | uint64(c.Op), uint64(c.Root), uint64(c.Size)} {
+	for _, v := range []uint64{uint64(c.Kind), uint64(c.Type)<<32 | uint64(c.Op), uint64(c.Form)<<32 | uint64(uint32(c.Root)), uint64(c.Size)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -56,7 +59,7 @@ func (c Call) encode() []byte {
 // decodeCall reads the description that a peer sent. What it cannot be is seen by the comparison with the own call.
 func decodeCall(b []byte) Call {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	c := Call{Kind: Kind(word(0)), Type: reduce.Type(word(1) >> 32), Op: reduce.Op(uint32(word(1))), Root: int(word(2)), Size: int64(word(3))}
+	c := Call{Kind: Kind(word(0)), Type: reduce.Type(word(1) >> 32), Op: reduce.Op(uint32(word(1))), Root: int(uint32(word(2))), Size: int64(word(3)), Form: uint32(word(2) >> 32)}
 	if int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid() {
 		return Call{Size: -1}
 	}
@@ -95,3 +98,29 @@ type Part struct {
 	Offset int64
 	Size   int64
 }
+
+// LateError is the error of a call whose time is over.
+type LateError struct {
+	Call  Call
+	Waits []string // the ranks for which this rank waited: one of them may have waited for others
+	Err   error    // why the time is over
+}
+
+func (e *LateError) Error() string {
+	if len(e.Waits) == 0 {
+		return fmt.Sprintf("%s: %v", e.Call, e.Err)
+	}
+	return fmt.Sprintf("%s: %s did not arrive: %v", e.Call, strings.Join(e.Waits, ", "), e.Err)
+}
+
+func (e *LateError) Unwrap() error { return e.Err }
+
+// LostError is the error of a call where the link to a rank has ended: the rank has, or the connection broke.
+type LostError struct {
+	Name string
+	Err  error // of the link
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("%s has left the group: %v", e.Name, e.Err) }
+
+func (e *LostError) Unwrap() error { return e.Err }

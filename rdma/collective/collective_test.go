@@ -129,19 +129,28 @@ func expected(n int, c Call, hosts [][]int, ranks int) []byte {
 // TestDifferentCalls: ranks that make different calls fail with both.
 func TestDifferentCalls(t *testing.T) {
 	t.Parallel()
-	for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {
-		all := groups(t, 4096, hosts...)
-		calls := []Call{{Kind: AllReduce, Type: reduce.Float32, Size: 16}, {Kind: AllGather, Size: 16}}
-		errs := both(t, all, func(m *member) error {
-			_, err := m.call(t.Context(), all, calls[m.rank], make([]byte, 16))
-			return err
-		})
-		want := "call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all ranks must make the same calls in the same order"
-		if errs[0] == nil || errs[0].Error() != want {
-			t.Errorf("%v: %v", hosts, errs[0])
-		}
-		if errs[1] == nil {
-			t.Errorf("%v: worker:1 goes on", hosts)
+	sum := Call{Kind: AllReduce, Type: reduce.Float32, Size: 16, Form: 1}
+	other := sum
+	other.Form = 2
+	for want, theirs := range map[string]Call{
+		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all ranks must make the same calls in the same order": {
+			Kind: AllGather, Size: 16,
+		},
+		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but of arrays of other types or shapes: they must be the same on all ranks": other,
+	} {
+		for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {
+			all := groups(t, 4096, hosts...)
+			calls := []Call{sum, theirs}
+			errs := both(t, all, func(m *member) error {
+				_, err := m.call(t.Context(), all, calls[m.rank], make([]byte, 16))
+				return err
+			})
+			if errs[0] == nil || errs[0].Error() != want {
+				t.Errorf("%v: %v", hosts, errs[0])
+			}
+			if errs[1] == nil {
+				t.Errorf("%v: worker:1 goes on", hosts)
+			}
 		}
 	}
 }
@@ -180,6 +189,26 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestLast: a rank that has its result of the last call leaves, while others wait for slower ones: they get theirs.
+func TestLast(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range layouts {
+		for range 20 {
+			all := groups(t, 4096, hosts...)
+			for rank, err := range both(t, all, func(m *member) error {
+				time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+				_, err := m.call(t.Context(), all, Call{Type: reduce.Int32, Size: 4096}, make([]byte, 4096))
+				m.Close()
+				return err
+			}) {
+				if err != nil {
+					t.Errorf("%v: rank %d: %v", hosts, rank, err)
+				}
+			}
+		}
+	}
+}
+
 // TestCannotBeMade: a call that cannot be made is refused before others hear of it, and the group goes on.
 func TestCannotBeMade(t *testing.T) {
 	t.Parallel()
@@ -207,13 +236,21 @@ func TestCannotBeMade(t *testing.T) {
 }
 
 func BenchmarkAllReduce(b *testing.B) {
+	two, three := [][]int{{0}, {1}}, [][]int{{0}, {1}, {2}}
 	for _, c := range []struct {
-		name  string
-		hosts [][]int
-	}{{"one host/2", [][]int{{0, 1}}}, {"one host/4", [][]int{{0, 1, 2, 3}}}, {"TCP/2", [][]int{{0}, {1}}}} {
+		name, between string
+		hosts         [][]int
+	}{
+		{"one host/2", "", [][]int{{0, 1}}},
+		{"one host/4", "", [][]int{{0, 1, 2, 3}}},
+		{"TCP/2", "tcp", two},
+		{"TCP/3", "tcp", three},
+		{"TLS/2", "tls", two},
+		{"TLS/3", "tls", three},
+	} {
 		for _, size := range []int64{4 << 10, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {
-				all := groups(b, 16<<20, c.hosts...)
+				all := groupsOver(b, c.between, 16<<20, c.hosts...)
 				b.SetBytes(size)
 				var work sync.WaitGroup
 				b.ResetTimer()

@@ -1,10 +1,10 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/tfcluster/tfcluster/rdma/memory"
@@ -13,11 +13,23 @@ import (
 
 // The slots of a rank's memory.
 const (
-	controlSlot = 2 // descriptions of the peers' calls, by rank
-	ringSlot    = 3 // parts on their way along the ring
-	// Slots is the number of slots that a rank's memory has; the first two are its program's.
-	Slots = 4
+	ringSlot    = 2 // parts on their way along the ring
+	controlSlot = 3 // descriptions of the peers' calls, by rank
+	slots       = 4
 )
+
+// ProgramSlots is the number of slots, from the first one on, that a rank's program maps: it writes its vectors to the
+// first two by turns, and a small result is in the third.
+const ProgramSlots = 3
+
+// Layout returns the slots of a rank's memory for vectors of a size in bytes: those of its program and of the ring, and
+// a small one for descriptions of calls.
+func Layout(vector int64) memory.Layout {
+	return memory.Layout{{Slots: ringSlot + 1, Size: vector}, {Slots: 1, Size: maxRanks * 2 * callSize}}
+}
+
+// maxRanks bounds the ranks of a group.
+const maxRanks = 4096
 
 // Peer is another rank.
 type Peer struct {
@@ -62,6 +74,7 @@ type peer struct {
 	Peer
 	said  [messages]uint64 // the number of the last message of each kind
 	calls [2]Call          // the last two, by their number mod 2
+	lost  error            // why its link has ended; it may have left in order, with all results
 }
 
 // message is the kind of a write between ranks: the upper byte of its immediate.
@@ -93,17 +106,31 @@ func New(cfg Config) (*Group, error) {
 			g.host, g.local = number, ranks
 		}
 	}
-	if cfg.Own.Segment().Slots() != Slots || g.local == nil || cfg.Own.Segment().SlotSize() < description(len(cfg.Names), 0) {
-		return nil, fmt.Errorf("rank %d of %d hosts, with %d slots of %d bytes, cannot be a member of a group of %d",
-			cfg.Rank, len(cfg.Hosts), cfg.Own.Segment().Slots(), cfg.Own.Segment().SlotSize(), len(cfg.Names))
+	if own := cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil || own.SlotSize(controlSlot) < description(len(cfg.Names), 0) {
+		return nil, fmt.Errorf("rank %d of %d hosts, with %s, cannot be a member of a group of %d", cfg.Rank, len(cfg.Hosts), own, len(cfg.Names))
 	}
 	for rank, p := range cfg.Peers {
+		if err := g.checkPeer(rank, p); err != nil {
+			return nil, err
+		}
 		g.peers[rank] = &peer{Peer: p}
 	}
 	for rank, p := range g.peers {
 		g.work.Go(func() { g.listen(rank, p) })
 	}
 	return g, nil
+}
+
+// checkPeer returns an error for memory of a peer that is not as the own one: calls read and write it unchecked.
+func (g *Group) checkPeer(rank int, p Peer) error {
+	isLocal := slices.Contains(g.local, rank)
+	switch own := g.cfg.Own.Segment().Layout(); {
+	case isLocal != (p.Memory != nil):
+		return fmt.Errorf("%s is on this host: %t; its memory is mapped: %t", g.name(rank), isLocal, p.Memory != nil)
+	case isLocal && !slices.Equal(p.Memory.Segment().Layout(), own):
+		return fmt.Errorf("the memory of %s has %s, not %s", g.name(rank), p.Memory.Segment().Layout(), own)
+	}
+	return nil
 }
 
 // Next returns the slot in which the vector of the next call is expected.
@@ -129,7 +156,10 @@ func (g *Group) listen(rank int, p *peer) {
 			return
 		}
 	}
-	g.fail(fmt.Errorf("%s has left the group: %w", g.name(rank), p.Link.Err()))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.lost = &LostError{g.name(rank), p.Link.Err()}
+	g.wake()
 }
 
 // hear notes one message.
@@ -180,15 +210,16 @@ func (g *Group) await(ctx context.Context, call Call, ranks []int, kind message,
 	for {
 		g.mu.Lock()
 		var missing []string
+		err, changed := g.err, g.changed
 		for _, rank := range ranks {
 			if rank != g.cfg.Rank && g.peers[rank].said[kind] < n {
 				missing = append(missing, g.name(rank))
+				err = cmp.Or(err, g.peers[rank].lost)
 			}
 		}
-		err, changed := g.err, g.changed
 		g.mu.Unlock()
 		switch {
-		case len(missing) == 0: // also where another rank has left since: it had what it needed
+		case len(missing) == 0: // also where one of them has left since: it had what it needed
 			return nil
 		case err != nil:
 			return err
@@ -196,7 +227,7 @@ func (g *Group) await(ctx context.Context, call Call, ranks []int, kind message,
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %s did not arrive: %w", call, strings.Join(missing, ", "), context.Cause(ctx))
+			return &LateError{call, missing, context.Cause(ctx)}
 		}
 	}
 }
@@ -208,7 +239,7 @@ func (g *Group) tell(ctx context.Context, ranks []int, kind message, n uint64, t
 			continue
 		}
 		if err := g.peers[rank].Link.Write(ctx, to, data, kind.immediate(n)); err != nil {
-			return fmt.Errorf("send to %s: %w", g.name(rank), err)
+			return &LostError{g.name(rank), err}
 		}
 	}
 	return nil

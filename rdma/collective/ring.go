@@ -42,7 +42,7 @@ func (g *Group) leader(host int) int {
 
 // collect brings what this host has to the leader's slot.
 func (g *Group) collect(call Call) error {
-	return g.with(g.local, int(g.calls%2), func(slots [][]byte) error {
+	return g.with(g.local, int(g.calls%2), func(slots, _ [][]byte) error {
 		own := slots[0]
 		switch call.Kind {
 		case AllReduce:

@@ -2,31 +2,58 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // Run makes one call, together with all ranks, and returns where its result is. The vector is in the slot Next, from
 // its beginning. The result stays until the call after the next one is made. An error ends the group, except for one
-// of a call that cannot be made; where ctx ends, it names the ranks that did not arrive.
+// of a call that cannot be made. It is a *LateError where ctx ends, and a *LostError where a rank has left.
 func (g *Group) Run(ctx context.Context, call Call) ([]Part, error) {
-	if err := call.check(len(g.cfg.Names), g.cfg.Own.Segment().SlotSize()); err != nil {
+	if err := call.check(len(g.cfg.Names), g.cfg.Own.Segment().Layout().SlotSize(0)); err != nil {
 		return nil, err
 	}
 	g.calls++
 	parts, err := g.run(ctx, call)
 	if err != nil {
+		err = g.reason(ctx, call, err)
 		g.fail(fmt.Errorf("an earlier call failed: %w", err))
 		return nil, err
 	}
 	return parts, nil
 }
 
+// reason returns why a call has failed: what it met may follow from what has ended the group meanwhile, such as memory
+// that is no longer mapped, or from the end of its time.
+func (g *Group) reason(ctx context.Context, call Call, err error) error {
+	g.mu.Lock()
+	failed := g.err
+	g.mu.Unlock()
+	_, late := errors.AsType[*LateError](err)
+	switch {
+	case late:
+		return err
+	case ctx.Err() != nil:
+		if lost, ok := errors.AsType[*LostError](err); ok {
+			return &LateError{call, []string{lost.Name}, context.Cause(ctx)}
+		}
+		return &LateError{call, nil, err}
+	case failed != nil:
+		return failed
+	}
+	return err
+}
+
 func (g *Group) run(ctx context.Context, call Call) ([]Part, error) {
 	if err := g.announce(ctx, call, g.local, ready); err != nil {
 		return nil, err
+	}
+	if g.isSmall(call) {
+		return g.reduceWhole(call)
 	}
 	if call.Kind == AllReduce {
 		if err := g.reduceParts(ctx, call); err != nil {
@@ -67,11 +94,48 @@ func (g *Group) announce(ctx context.Context, call Call, ranks []int, kind messa
 			continue
 		}
 		if theirs := g.peers[rank].calls[g.calls%2]; theirs != call {
-			return fmt.Errorf("call %d of %s is %s, of %s it is %s: all ranks must make the same calls in the same order",
-				g.calls, g.name(g.cfg.Rank), call, g.name(rank), theirs)
+			return g.different(call, rank, theirs)
 		}
 	}
 	return nil
+}
+
+// different returns the error of a call that another rank makes in another way.
+func (g *Group) different(call Call, rank int, theirs Call) error {
+	if theirs.String() == call.String() {
+		return fmt.Errorf("call %d is %s on %s and %s, but of arrays of other types or shapes: they must be the same on all ranks",
+			g.calls, call, g.name(g.cfg.Rank), g.name(rank))
+	}
+	return fmt.Errorf("call %d of %s is %s, of %s it is %s: all ranks must make the same calls in the same order",
+		g.calls, g.name(g.cfg.Rank), call, g.name(rank), theirs)
+}
+
+// small is the size of a vector that each rank of a host combines as a whole: to hear that others have combined their
+// parts takes longer.
+const small = 16 << 10
+
+func (g *Group) isSmall(call Call) bool {
+	return call.Kind == AllReduce && call.Size <= g.half() && len(g.cfg.Hosts) == 1
+}
+
+// half is the size of a small result's place, of which the slot of the ring has two. It is the same for all ranks.
+func (g *Group) half() int64 { return min(small, g.cfg.Own.Segment().Layout().SlotSize(ringSlot)/2) }
+
+// reduceWhole combines the host's vectors into the slot of the ring, which one host does not use. Its two halves are used
+// by turns, as the slots are.
+func (g *Group) reduceWhole(call Call) ([]Part, error) {
+	result := Part{Rank: g.cfg.Rank, Slot: ringSlot, Offset: int64(g.calls%2) * g.half(), Size: call.Size}
+	err := g.with(g.local, int(g.calls%2), func(slots, own [][]byte) error {
+		var sources [][]byte
+		for _, s := range slots {
+			sources = append(sources, s[:call.Size])
+		}
+		return reduce.Into(own[result.Slot][result.Offset:][:call.Size], sources, call.Type, call.Op)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", call, err)
+	}
+	return []Part{result}, nil
 }
 
 // reduceParts combines this rank's part of the host's vectors, and waits until the parts that it needs are combined.
@@ -83,7 +147,7 @@ func (g *Group) reduceParts(ctx context.Context, call Call) error {
 		}
 	}
 	begin, end := part(call.Size, call.Type.Size(), at, len(g.local))
-	err := g.with(g.local, int(g.calls%2), func(slots [][]byte) error {
+	err := g.with(g.local, int(g.calls%2), func(slots, _ [][]byte) error {
 		var sources [][]byte
 		for _, s := range slots {
 			sources = append(sources, s[begin:end])
@@ -127,22 +191,30 @@ func (g *Group) parts(call Call) []Part {
 	return parts
 }
 
-// with calls use with a slot of several ranks of this host.
-func (g *Group) with(ranks []int, slot int, use func(slots [][]byte) error) error {
-	var slots [][]byte
+// with calls use with a slot of several ranks of this host, one of which is this one, and with all slots of this one.
+func (g *Group) with(ranks []int, slot int, use func(slots, own [][]byte) error) error {
+	var slots, mine [][]byte
 	var next func() error
 	next = func() error {
 		if len(slots) == len(ranks) {
-			return use(slots)
+			return use(slots, mine)
 		}
-		own := g.cfg.Own
-		if rank := ranks[len(slots)]; rank != g.cfg.Rank {
-			own = g.peers[rank].Memory
-		}
-		return own.Use(func(all [][]byte) error {
+		add := func(all [][]byte) error {
 			slots = append(slots, all[slot])
 			return next()
-		})
+		}
+		rank := ranks[len(slots)]
+		if rank == g.cfg.Rank {
+			return g.cfg.Own.Use(func(all [][]byte) error {
+				mine = all
+				return add(all)
+			})
+		}
+		err := g.peers[rank].Memory.Use(add)
+		if _, known := errors.AsType[*LostError](err); !known && errors.Is(err, memory.ErrClosed) {
+			return &LostError{g.name(rank), err}
+		}
+		return err
 	}
 	return next()
 }

@@ -23,42 +23,45 @@ var ErrClosed = errors.New("the mapping is closed")
 
 // Received returns the segment of a descriptor that another process has sent. It takes the descriptor over, also if
 // it fails: what the other process could truncate is refused, because access to it would end this process by SIGBUS.
-func Received(file *os.File, slots int) (*Segment, error) {
-	size, err := checkReceived(file, slots)
-	if err != nil {
+func Received(file *os.File, layout Layout) (*Segment, error) {
+	if err := checkReceived(file, layout); err != nil {
 		return nil, errors.Join(fmt.Errorf("receive a segment: %w", err), file.Close())
 	}
-	return &Segment{file: file, slots: slots, slotSize: size / int64(slots)}, nil
+	return &Segment{file: file, layout: layout}, nil
 }
 
-func checkReceived(file *os.File, slots int) (size int64, err error) {
+func checkReceived(file *os.File, layout Layout) error {
+	if err := layout.Check(); err != nil {
+		return err
+	}
 	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return 0, fmt.Errorf("read its seals: %w", err)
+		return fmt.Errorf("read its seals: %w", err)
 	}
 	if want := unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL; seals&want != want {
-		return 0, errors.New("its size is not sealed")
+		return errors.New("its size is not sealed")
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if slots < 1 || info.Size() < pageSize || info.Size()%(int64(slots)*pageSize) != 0 {
-		return 0, fmt.Errorf("it has %d bytes, which are not %d slots", info.Size(), slots)
+	if info.Size() != layout.Size() {
+		return fmt.Errorf("it has %d bytes, which are not %s", info.Size(), layout)
 	}
-	return info.Size(), nil
+	return nil
 }
 
 // Map maps the whole segment for reading and writing, with huge pages where the system has them for shared memory.
 func (s *Segment) Map() (*Mapping, error) {
-	data, err := unix.Mmap(int(s.file.Fd()), 0, int(s.slotSize)*s.slots, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	data, err := unix.Mmap(int(s.file.Fd()), 0, int(s.layout.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map a segment: %w", err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // a kernel without them
 	m := &Mapping{segment: s, data: data}
-	for begin := int64(0); begin < int64(len(data)); begin += s.slotSize {
-		m.slots = append(m.slots, data[begin:begin+s.slotSize:begin+s.slotSize])
+	for slot := range s.layout.Slots() {
+		begin, end := s.layout.begin(slot), s.layout.begin(slot+1)
+		m.slots = append(m.slots, data[begin:end:end])
 	}
 	return m, nil
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // TestMapping: two mappings of a segment are the same memory, and none is used after its end.
 func TestMapping(t *testing.T) {
 	t.Parallel()
-	s, err := New("test", 3*pageSize, 3)
+	s, err := New("test", Class{3, pageSize + 33})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +22,7 @@ func TestMapping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := Received(os.NewFile(uintptr(fd), "received"), 3)
+	other, err := Received(os.NewFile(uintptr(fd), "received"), s.Layout())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,23 +81,70 @@ func TestReceivedRefused(t *testing.T) {
 	sealed := unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
 	for _, c := range []struct {
 		file  *os.File
-		slots int
+		slots Class
 		want  string
 	}{
-		{open(pageSize, unix.F_SEAL_SHRINK), 1, "not sealed"},
-		{open(pageSize, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), 1, "not sealed"},
-		{open(0, sealed), 1, "not 1 slots"},
-		{open(pageSize+1, sealed), 1, "not 1 slots"},
-		{open(3*pageSize, sealed), 2, "not 2 slots"},
-		{open(pageSize, sealed), 0, "not 0 slots"},
-		{open(pageSize, sealed), -1, "not -1 slots"},
-		{ordinary, 1, "read its seals"},
+		{open(pageSize, unix.F_SEAL_SHRINK), Class{1, pageSize}, "not sealed"},
+		{open(pageSize, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), Class{1, pageSize}, "not sealed"},
+		{open(0, sealed), Class{1, pageSize}, "0 bytes, which are not 1 slots"},
+		{open(pageSize+1, sealed), Class{1, pageSize}, "not 1 slots"},
+		{open(3*pageSize, sealed), Class{2, pageSize}, "not 2 slots of 4096 bytes"},
+		{open(pageSize, sealed), Class{0, pageSize}, "whole pages"},
+		{open(pageSize, sealed), Class{-1, pageSize}, "whole pages"},
+		{open(pageSize, sealed), Class{1, pageSize / 2}, "whole pages"},
+		{open(pageSize, sealed), Class{1 << 30, 1 << 40}, "larger than any memory"},
+		{ordinary, Class{1, pageSize}, "read its seals"},
 	} {
-		if s, err := Received(c.file, c.slots); err == nil || !strings.Contains(err.Error(), c.want) {
+		if s, err := Received(c.file, Layout{c.slots}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, %v; %q was expected", s, err, c.want)
 		}
 		if _, err := c.file.Stat(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%q: the descriptor is open", c.want)
+		}
+	}
+}
+
+// TestSendClosed: a file that is closed while it is sent arrives whole or not at all, never as another descriptor.
+func TestSendClosed(t *testing.T) {
+	t.Parallel()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "pair")
+		conn, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+		defer conn.Close()
+		ends[i] = conn.(*net.UnixConn)
+	}
+	for range 200 {
+		s, err := New("tfcluster-memory-test", Class{1, pageSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		go func() { defer close(closed); s.Close() }()
+		sent := Send(ends[0], []byte{1}, s.File())
+		<-closed
+		if sent != nil {
+			if !strings.Contains(sent.Error(), "closed file") {
+				t.Errorf("the sender: %v", sent)
+			}
+			continue
+		}
+		_, files, err := Receive(ends[1], make([]byte, 1))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%d files, %v", len(files), err)
+		}
+		if got, err := Received(files[0], Layout{{1, pageSize}}); err != nil {
+			t.Error(err)
+		} else {
+			got.Close()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -8,20 +9,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send writes a message to a unix socket and sends descriptors with its first byte (SCM_RIGHTS in unix(7)).
+// Send writes a message to a unix socket and sends descriptors with its first byte (SCM_RIGHTS in unix(7)). A file that
+// is closed meanwhile stays open until they are sent; one that is closed already is an error.
 func Send(conn *net.UnixConn, message []byte, files ...*os.File) error {
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
+	if err := send(conn, message, files, nil); err != nil {
+		return fmt.Errorf("send %d descriptors: %w", len(files), err)
+	}
+	return nil
+}
+
+// send is Send with the descriptors of files whose Control is on.
+func send(conn *net.UnixConn, message []byte, files []*os.File, fds []int) error {
+	if len(files) > 0 {
+		raw, err := files[0].SyscallConn()
+		if err != nil {
+			return err
+		}
+		var sent error
+		err = raw.Control(func(fd uintptr) { sent = send(conn, message, files[1:], append(fds, int(fd))) })
+		return cmp.Or(err, sent)
 	}
 	n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
 	if err == nil && n < len(message) { // the descriptors went with the part that was written
 		_, err = conn.Write(message[n:])
 	}
-	if err != nil {
-		return fmt.Errorf("send %d descriptors: %w", len(files), err)
-	}
-	return nil
+	return err
 }
 
 // maxFiles is the number of descriptors that Receive takes with one message.

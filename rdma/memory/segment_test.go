@@ -15,13 +15,13 @@ import (
 // TestSegment: slots are separate, and what is outside of a slot is refused.
 func TestSegment(t *testing.T) {
 	t.Parallel()
-	s, err := New("test", 3*pageSize+100, 3)
+	s, err := New("test", Class{3, pageSize + 33})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if s.Slots() != 3 || s.SlotSize() != pageSize {
-		t.Errorf("%d slots of %d bytes", s.Slots(), s.SlotSize())
+	if got := s.Layout().String(); got != "3 slots of 4096 bytes" {
+		t.Errorf("it has %s", got)
 	}
 	for slot := range 3 {
 		if err := s.WriteAt(slot, 1, []byte{byte('a' + slot)}); err != nil {
@@ -54,24 +54,74 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// TestSizes: sizes that give no slot a page are refused.
+// TestSizes: sizes that give no slot a page are refused, and more classes than a layout may have.
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		size  int64
-		slots int
-	}{{0, 1}, {-1, 1}, {pageSize, 2}, {pageSize, 0}, {pageSize, -1}} {
-		if s, err := New("test", c.size, c.slots); err == nil {
+	for _, l := range []Layout{
+		nil,
+		{{1, 0}},
+		{{1, -1}},
+		{{1, pageSize - 1}},
+		{{0, pageSize}},
+		{{-1, pageSize}},
+		{{1, pageSize}, {0, pageSize}},
+		{{1 << 40, 1 << 40}},
+		make(Layout, MaxClasses+1),
+	} {
+		if s, err := New("test", l...); err == nil {
 			s.Close()
-			t.Errorf("New(%d, %d) succeeded", c.size, c.slots)
+			t.Errorf("a segment of %s was made", l)
 		}
+	}
+}
+
+// TestClasses: slots of several sizes follow each other, and each has its own.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	s, err := New("test", Class{2, 3*pageSize + 1}, Class{3, pageSize})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l := s.Layout()
+	if l.Slots() != 5 || l.Size() != 9*pageSize || l.String() != "2 slots of 12288 bytes and 3 of 4096" {
+		t.Errorf("%d slots in %d bytes: %s", l.Slots(), l.Size(), l)
+	}
+	for slot, want := range []int64{3 * pageSize, 3 * pageSize, pageSize, pageSize, pageSize, -1} {
+		if got := l.SlotSize(slot); got != want {
+			t.Errorf("slot %d has %d bytes, not %d", slot, got, want)
+		}
+	}
+	if got := l.SlotSize(-1); got != -1 {
+		t.Errorf("slot -1 has %d bytes", got)
+	}
+	for slot := range l.Slots() {
+		if err := s.WriteAt(slot, l.SlotSize(slot)-1, []byte{byte('a' + slot)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := s.Map()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	err = m.Use(func(slots [][]byte) error {
+		for i, slot := range slots {
+			if int64(len(slot)) != l.SlotSize(i) || slot[len(slot)-1] != byte('a'+i) || slot[0] != 0 {
+				t.Errorf("slot %d has %d bytes, the last one is %q", i, len(slot), slot[len(slot)-1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
 // TestSealed: nobody can change the size of a segment, which would end processes that use it by SIGBUS.
 func TestSealed(t *testing.T) {
 	t.Parallel()
-	s, err := New("test", 2*pageSize, 2)
+	s, err := New("test", Class{2, pageSize})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +146,7 @@ func TestSend(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	s, err := New("test", 2*pageSize, 2)
+	s, err := New("test", Class{2, pageSize})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,47 +122,66 @@ func numbers[T number](dst []byte, sources [][]byte, op Op) {
 	for i, s := range sources {
 		in[i] = view[T](s)
 	}
-	var block [blockBytes / 8]T
+	var block [blockBytes / 8]T // dst may be a source that is still to be read
+	var now [4][]T
 	for begin := 0; begin < len(out); begin += len(block) {
 		end := min(begin+len(block), len(out))
-		acc := block[:end-begin]
-		copy(acc, in[0][begin:end])
-		for _, s := range in[1:] {
-			combine(acc, s[begin:end], op)
+		first, more := in[0][begin:end], in[1:]
+		for len(more) > 0 {
+			n := 1
+			if op == Sum && len(more) >= 3 {
+				n = 3
+			}
+			now[0] = first
+			for i, s := range more[:n] {
+				now[i+1] = s[begin:end]
+			}
+			more, first = more[n:], block[:end-begin]
+			if len(more) == 0 { // each element is written after all have been read
+				first = out[begin:end]
+			}
+			combine(first, now[:n+1], op)
 		}
-		copy(out[begin:end], acc)
-	}
-}
-
-// combine sets each element of acc to its combination with that of s, which is as long.
-func combine[T number](acc, s []T, op Op) {
-	s = s[:len(acc)]
-	switch op {
-	case Sum:
-		add(acc, s)
-	case Min:
-		for i, v := range s {
-			acc[i] = lesser(acc[i], v)
-		}
-	case Max:
-		for i, v := range s {
-			acc[i] = greater(acc[i], v)
+		if len(in) == 1 {
+			copy(out[begin:end], first)
 		}
 	}
 }
 
-// add is the loop that takes the time: four elements at a step, without checks of the index.
-func add[T number](acc, s []T) {
-	for len(acc) >= 4 && len(s) >= 4 {
-		a, b := acc[:4:4], s[:4:4]
-		a[0] += b[0]
-		a[1] += b[1]
-		a[2] += b[2]
-		a[3] += b[3]
-		acc, s = acc[4:], s[4:]
+// combine sets each element of out to the combination of those of two vectors, or to the sum of two or four, in their
+// order. All have one length, and out may be one of them.
+func combine[T number](out []T, in [][]T, op Op) {
+	a, b := in[0][:len(out)], in[1][:len(out)]
+	switch {
+	case op == Min:
+		for i, v := range b {
+			out[i] = lesser(a[i], v)
+		}
+	case op == Max:
+		for i, v := range b {
+			out[i] = greater(a[i], v)
+		}
+	default:
+		sum(out, in)
 	}
-	for i, v := range s {
-		acc[i] += v
+}
+
+// sum is where the time goes.
+func sum[T number](out []T, in [][]T) {
+	done := 0
+	if floats, ok := any(out).([]float32); ok {
+		done = sumVectors(floats, any(in).([][]float32)...)
+	}
+	out, a, b := out[done:], in[0][done:], in[1][done:]
+	if len(in) == 2 {
+		for i := range out {
+			out[i] = a[i] + b[i]
+		}
+		return
+	}
+	c, d := in[2][done:], in[3][done:]
+	for i := range out {
+		out[i] = a[i] + b[i] + c[i] + d[i]
 	}
 }
 
@@ -196,7 +215,7 @@ func halves(dst []byte, sources [][]byte, op Op, c conversion) {
 		c.decode(acc, in[0][begin:end])
 		for _, s := range in[1:] {
 			c.decode(more, s[begin:end])
-			combine(acc, more, op)
+			combine(acc, [][]float32{acc, more}, op)
 		}
 		c.encode(out[begin:end], acc)
 	}

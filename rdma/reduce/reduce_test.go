@@ -22,7 +22,7 @@ func vector[T any](values ...T) []byte {
 func TestInto(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, sources := range []int{1, 2, 3, 5} {
+	for _, sources := range []int{1, 2, 3, 4, 5, 7, 8} {
 		for _, n := range []int{0, 1, 3, 4, 1023, 1024, 1025, 5000} {
 			for _, op := range []Op{Sum, Min, Max} {
 				name := fmt.Sprintf("%d sources of %d, %s", sources, n, op)

@@ -90,7 +90,7 @@ func certificates(t testing.TB) (server, client *tls.Config) {
 
 // segment is memory of this process.
 func segment(t testing.TB, size int64, slots int) *memory.Mapping {
-	s, err := memory.New("tfcluster-transport-test", size, slots)
+	s, err := memory.New("tfcluster-transport-test", memory.Class{Slots: slots, Size: size / int64(slots)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +100,15 @@ func segment(t testing.TB, size int64, slots int) *memory.Mapping {
 	}
 	t.Cleanup(func() { m.Close(); s.Close() })
 	return m
+}
+
+// registered is memory that a provider knows.
+func registered(t testing.TB, w way, own *memory.Mapping) *Region {
+	region, err := w.provider.Register(own)
+	if err != nil {
+		t.Error(err)
+	}
+	return region
 }
 
 // end is one end of a link, and the memory that the other end writes into.
@@ -142,7 +151,7 @@ func linked(t testing.TB, w way, slots int, slotSize int64) (a, b *end) {
 			ctx, cancel := context.WithTimeout(t.Context(), longest)
 			defer cancel()
 			var err error
-			ends[i].Link, err = w.provider.Connect(ctx, conn, ends[i].own)
+			ends[i].Link, err = w.provider.Connect(ctx, conn, registered(t, w, ends[i].own))
 			errs <- err
 		}()
 	}

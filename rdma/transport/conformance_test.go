@@ -42,7 +42,8 @@ func TestConformance(t *testing.T) {
 func testOrder(t *testing.T, w way) {
 	a, b := linked(t, w, 2, 1<<16)
 	const writes = 2000
-	go func() {
+	var writer sync.WaitGroup
+	writer.Go(func() {
 		for i := range uint32(writes) {
 			data := []byte(fmt.Sprint(i))
 			if i%3 == 0 {
@@ -53,7 +54,7 @@ func testOrder(t *testing.T, w way) {
 				return
 			}
 		}
-	}()
+	})
 	for i := range uint32(writes) {
 		c, _ := b.next(t)
 		want := Completion{Place{int(i % 2), int64(i) * 8}, int64(len(fmt.Sprint(i))), i * i}
@@ -64,6 +65,7 @@ func testOrder(t *testing.T, w way) {
 			t.Fatalf("completion %d is %+v with %q", i, c, b.received(t, c))
 		}
 	}
+	writer.Wait() // the last write is seen before it returns
 }
 
 // testSizes: nothing, single bytes, whole slots, and places that are not aligned.
@@ -174,11 +176,11 @@ func testGivenUp(t *testing.T, w way) {
 	if err := a.Write(ended, Place{}, nil, 0); !errors.Is(err, context.Canceled) || a.Err() != nil {
 		t.Errorf("with a context that has ended: %v; the link: %v", err, a.Err())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
 	var err error
-	for err == nil {
+	for err == nil { // until one has to wait: one that has not begun at its deadline would leave the link as it is
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		err = a.Write(ctx, Place{}, make([]byte, 1<<16), 0)
+		cancel()
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the writer: %v", err)
@@ -222,7 +224,7 @@ func testReconnect(t *testing.T, w way) {
 		for e, conn := range map[*end]net.Conn{a: here, b: there} {
 			work.Go(func() {
 				var err error
-				if e.Link, err = w.provider.Connect(t.Context(), conn, e.own); err != nil {
+				if e.Link, err = w.provider.Connect(t.Context(), conn, registered(t, w, e.own)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -262,17 +264,18 @@ func testHandshake(t *testing.T, w way) {
 	defer there.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if l, err := w.provider.Connect(ctx, here, own); err == nil {
+	if l, err := w.provider.Connect(ctx, here, registered(t, w, own)); err == nil {
 		l.Close()
 		t.Error("a peer that says nothing was accepted")
 	}
-	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n", "tfw\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
+	zeros := strings.Repeat("\x00", greetingSize)
+	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n" + zeros, "tfw\x01" + zeros, "tfw\x02" + zeros, "tfw\x02" + strings.Repeat("\xff", greetingSize)} {
 		here, there := connections(t, w)
 		_, _ = there.Write([]byte(words))
 		if words == "" {
 			there.Close()
 		}
-		if l, err := w.provider.Connect(t.Context(), here, own); err == nil {
+		if l, err := w.provider.Connect(t.Context(), here, registered(t, w, own)); err == nil {
 			l.Close()
 			t.Errorf("a peer that says %q was accepted", words)
 		}
@@ -297,7 +300,7 @@ func testKilled(t *testing.T, w way) {
 		t.Fatal(err)
 	}
 	own := segment(t, 64<<20, 1)
-	l, err := w.provider.Connect(t.Context(), conn, own)
+	l, err := w.provider.Connect(t.Context(), conn, registered(t, w, own))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +337,7 @@ func TestPeerProcess(t *testing.T) {
 		if w.name != name {
 			continue
 		}
-		l, err := w.provider.Connect(t.Context(), conn, segment(t, 4096, 1))
+		l, err := w.provider.Connect(t.Context(), conn, registered(t, w, segment(t, 4096, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,8 @@ type link struct {
 
 // peer is the memory at the other end.
 type peer interface {
-	// size returns the slots of the memory, and the size of each.
-	size() (slots int, slotSize int64)
+	// layout returns the slots of the memory.
+	layout() memory.Layout
 	// put writes data and its record.
 	put(conn net.Conn, record []byte, to Place, data []byte) error
 	// take completes a write of which the record has been read.
@@ -80,9 +80,10 @@ func parseRecord(record []byte) Completion {
 }
 
 // within returns an error if a write is not within a slot of the memory.
-func within(c Completion, slots int, slotSize int64) error {
-	if c.Slot < 0 || c.Slot >= slots || c.Offset < 0 || c.Size < 0 || c.Size > slotSize || c.Offset > slotSize-c.Size {
-		return fmt.Errorf("a write of %d bytes at %d of slot %d: the memory has %d slots of %d bytes", c.Size, c.Offset, c.Slot, slots, slotSize)
+func within(c Completion, layout memory.Layout) error {
+	room := layout.SlotSize(c.Slot)
+	if room < 0 || c.Offset < 0 || c.Size < 0 || c.Size > room || c.Offset > room-c.Size {
+		return fmt.Errorf("a write of %d bytes at %d of slot %d: the memory has %s", c.Size, c.Offset, c.Slot, layout)
 	}
 	return nil
 }
@@ -90,8 +91,7 @@ func within(c Completion, slots int, slotSize int64) error {
 // Write implements Link.
 func (l *link) Write(ctx context.Context, to Place, data []byte, immediate uint32) error {
 	c := Completion{Place: to, Size: int64(len(data)), Immediate: immediate}
-	slots, slotSize := l.peer.size()
-	if err := within(c, slots, slotSize); err != nil {
+	if err := within(c, l.peer.layout()); err != nil {
 		return err
 	}
 	select {
@@ -164,7 +164,7 @@ func (l *link) next() (Completion, error) {
 		return Completion{}, ended(err)
 	}
 	c := parseRecord(record[:])
-	if err := within(c, l.own.Segment().Slots(), l.own.Segment().SlotSize()); err != nil {
+	if err := within(c, l.own.Segment().Layout()); err != nil {
 		return Completion{}, fmt.Errorf("the peer sent %w", err)
 	}
 	if err := l.peer.take(l.in, l.own, c); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
@@ -15,8 +16,12 @@ import (
 // maps the memory of the other.
 type SharedMemory struct{}
 
+// Register implements Provider. A descriptor that is sent is all that a peer needs.
+func (SharedMemory) Register(own *memory.Mapping) (*Region, error) { return &Region{mapping: own}, nil }
+
 // Connect implements Provider. conn is a *net.UnixConn.
-func (SharedMemory) Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Link, error) {
+func (SharedMemory) Connect(ctx context.Context, conn net.Conn, region *Region) (Link, error) {
+	own := region.mapping
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
 		_ = conn.Close()
@@ -43,19 +48,18 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 		_, err = io.ReadFull(socket, g[n:])
 	}
 	if err != nil {
+		closeAll(files)
 		return nil, fmt.Errorf("greet the peer: %w", err)
 	}
 	if len(files) != 1 {
-		for _, f := range files {
-			_ = f.Close()
-		}
+		closeAll(files)
 		return nil, fmt.Errorf("the peer sent %d descriptors, not one", len(files))
 	}
-	slots, _, err := parseGreeting(g)
+	layout, err := parseGreeting(g)
 	if err != nil {
 		return nil, errors.Join(err, files[0].Close())
 	}
-	segment, err := memory.Received(files[0], slots)
+	segment, err := memory.Received(files[0], layout)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +70,16 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 	return mapping, nil
 }
 
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
 // shared is the memory of a peer that is mapped here.
 type shared struct{ mapping *memory.Mapping }
 
-func (s *shared) size() (slots int, slotSize int64) {
-	return s.mapping.Segment().Slots(), s.mapping.Segment().SlotSize()
-}
+func (s *shared) layout() memory.Layout { return s.mapping.Segment().Layout() }
 
 func (s *shared) put(conn net.Conn, record []byte, to Place, data []byte) error {
 	err := s.mapping.Use(func(slots [][]byte) error {

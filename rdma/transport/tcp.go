@@ -17,29 +17,41 @@ import (
 type TCP struct{}
 
 // magic begins the handshake of both providers, with the version of the records.
-var magic = [4]byte{'t', 'f', 'w', 1}
+var magic = [4]byte{'t', 'f', 'w', 2}
 
-// greeting is what each end sends first: magic, the number of slots, the size of each.
-const greetingSize = 4 + 4 + 8
+// greeting is what each end sends first: magic, and the number and the size of the slots of each class; zeros for
+// classes that the memory does not have.
+const greetingSize = 4 + memory.MaxClasses*(4+8)
 
 func greeting(own *memory.Mapping) []byte {
-	g := binary.LittleEndian.AppendUint32(magic[:len(magic):len(magic)], uint32(own.Segment().Slots()))
-	return binary.LittleEndian.AppendUint64(g, uint64(own.Segment().SlotSize()))
+	g := append(make([]byte, 0, greetingSize), magic[:]...)
+	for _, c := range own.Segment().Layout() {
+		g = binary.LittleEndian.AppendUint32(g, uint32(c.Slots))
+		g = binary.LittleEndian.AppendUint64(g, uint64(c.Size))
+	}
+	return g[:greetingSize]
 }
 
-func parseGreeting(g []byte) (slots int, slotSize int64, err error) {
+func parseGreeting(g []byte) (memory.Layout, error) {
 	if [4]byte(g) != magic {
-		return 0, 0, fmt.Errorf("the peer begins with %q, not with %q", g[:4], magic[:])
+		return nil, fmt.Errorf("the peer begins with %q, not with %q", g[:4], magic[:])
 	}
-	slots, slotSize = int(int32(binary.LittleEndian.Uint32(g[4:]))), int64(binary.LittleEndian.Uint64(g[8:]))
-	if slots < 1 || slotSize < 1 {
-		return 0, 0, fmt.Errorf("the peer has %d slots of %d bytes", slots, slotSize)
+	var layout memory.Layout
+	for g = g[4:]; len(g) > 0; g = g[4+8:] {
+		c := memory.Class{Slots: int(int32(binary.LittleEndian.Uint32(g))), Size: int64(binary.LittleEndian.Uint64(g[4:]))}
+		if c != (memory.Class{}) {
+			layout = append(layout, c)
+		}
 	}
-	return slots, slotSize, nil
+	return layout, layout.Check()
 }
+
+// Register implements Provider. A stream is read into the memory by this process.
+func (TCP) Register(own *memory.Mapping) (*Region, error) { return &Region{mapping: own}, nil }
 
 // Connect implements Provider.
-func (TCP) Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Link, error) {
+func (TCP) Connect(ctx context.Context, conn net.Conn, region *Region) (Link, error) {
+	own := region.mapping
 	done := connecting(ctx, conn)
 	defer done()
 	sent := make(chan error, 1)
@@ -58,7 +70,7 @@ func (TCP) Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Lin
 		return nil, fmt.Errorf("greet the peer: %w", err)
 	}
 	p := &stream{}
-	if p.slots, p.slotSize, err = parseGreeting(g); err != nil {
+	if p.slots, err = parseGreeting(g); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -66,12 +78,9 @@ func (TCP) Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Lin
 }
 
 // stream is the memory of a peer that is reached by a stream.
-type stream struct {
-	slots    int
-	slotSize int64
-}
+type stream struct{ slots memory.Layout }
 
-func (s *stream) size() (slots int, slotSize int64) { return s.slots, s.slotSize }
+func (s *stream) layout() memory.Layout { return s.slots }
 
 // put sends the record and the data with one writev where conn is TCP.
 func (s *stream) put(conn net.Conn, record []byte, _ Place, data []byte) error {

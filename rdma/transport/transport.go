@@ -46,9 +46,15 @@ var (
 	ErrPeerClosed = errors.New("the peer has closed the link")
 )
 
+// Region is memory of this process that a provider has prepared for the writes of peers. It may be used by several
+// links, and the mapping must outlive them.
+type Region struct{ mapping *memory.Mapping }
+
 // Provider makes links of connections. Both ends of a connection call Connect.
 type Provider interface {
-	// Connect gives the mapping to the peer to write into, and takes conn over, also if it fails. ctx bounds the time
-	// of connecting. The peer has been authenticated: it may write anywhere in the mapping, at any time.
-	Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Link, error)
+	// Register prepares memory for the writes of peers, once for all links.
+	Register(own *memory.Mapping) (*Region, error)
+	// Connect gives the region to the peer to write into, and takes conn over, also if it fails. ctx bounds the time
+	// of connecting. The peer has been authenticated: it may write anywhere in the region, at any time.
+	Connect(ctx context.Context, conn net.Conn, own *Region) (Link, error)
 }

@@ -4,6 +4,7 @@ package interpreter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,7 +64,7 @@ func (i *Interpreter) Warm(ctx context.Context, want *clusterpb.WarmUp) {
 func (i *Interpreter) PackagePath() (path string, plain bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.Starter.packageDir(i.want), i.want.GetPlain()
+	return i.Starter.packageDir(), i.want.GetPlain()
 }
 
 // Withdraw gives the zygote no more tasks; its tasks go on. Renew must follow.
@@ -225,7 +226,7 @@ func (i *Interpreter) Current(ctx context.Context) (*zygote, *clusterpb.WarmUp, 
 		case z != nil:
 			return z, want, nil
 		case python != nil:
-			return nil, nil, fmt.Errorf("no Python: %s", python.GetError())
+			return nil, nil, errors.New(python.GetError())
 		}
 		select {
 		case <-ctx.Done():

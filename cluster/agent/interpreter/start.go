@@ -1,7 +1,6 @@
 package interpreter
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -144,13 +143,11 @@ func (s Starter) searchPath(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
 		return ""
 	}
-	return s.packageDir(want)
+	return s.packageDir()
 }
 
 // packageDir returns the folder with the package tfcluster.
-func (s Starter) packageDir(want *clusterpb.WarmUp) string {
-	return cmp.Or(want.GetSearchPath(), python.Place(s.cache()))
-}
+func (s Starter) packageDir() string { return python.Place(s.cache()) }
 
 func asError(err error) error {
 	if err == nil {
@@ -164,7 +161,7 @@ func asError(err error) error {
 // at the fork.
 func Key(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
+	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), pythonPath, want.GetGeneration())
 	if want.GetPlain() {
 		fmt.Fprint(sum, "plain\x00")
 	}

@@ -241,6 +241,9 @@ func (z *zygote) send(request any, oob []byte) error {
 		return fmt.Errorf("ask the zygote: %w", err)
 	}
 	line = append(line, '\n')
+	if z.pid > 0 { // one that was stopped (SIGSTOP) would neither fork nor kill
+		_ = unix.Kill(z.pid, unix.SIGCONT)
+	}
 	z.write.Lock()
 	defer z.write.Unlock()
 	if err := z.conn.SetWriteDeadline(time.Now().Add(SpawnTimeout)); err != nil {

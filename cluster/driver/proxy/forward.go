@@ -70,12 +70,18 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	return p.forward(method, s, nil)
 }
 
+// driver returns the connection to the driver, nil while none answers, why the cluster is over, nil while it is not, and
+// what is closed when one of them changes.
+func (p *Proxy) driver() (conn *grpc.ClientConn, changed <-chan struct{}, over error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conn, p.changed, p.over
+}
+
 // waitForDriver returns the connection to the driver, and waits while there is none.
 func (p *Proxy) waitForDriver(ctx context.Context) (*grpc.ClientConn, error) {
 	for {
-		p.mu.Lock()
-		conn, changed, over := p.conn, p.changed, p.over
-		p.mu.Unlock()
+		conn, changed, over := p.driver()
 		if over != nil {
 			return nil, status.Error(codes.Unavailable, over.Error())
 		}
@@ -160,9 +166,7 @@ func (p *Proxy) explain(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
 	for {
-		p.mu.Lock()
-		conn, changed, over := p.conn, p.changed, p.over
-		p.mu.Unlock()
+		conn, changed, over := p.driver()
 		switch {
 		case over != nil:
 			return status.Error(codes.Unavailable, over.Error())
@@ -208,9 +212,7 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 		return err
 	}
 	for {
-		p.mu.Lock()
-		conn, changed, over := p.conn, p.changed, p.over
-		p.mu.Unlock()
+		conn, changed, over := p.driver()
 		if conn != nil {
 			return p.forward(method, s, [][]byte{asked})
 		}
@@ -265,11 +267,9 @@ func (p *Proxy) status(s grpc.ServerStream) error {
 	if h := p.remoteDriver(); h != nil {
 		st.Allocation = h.ID()
 	}
-	p.mu.Lock()
-	if p.over != nil {
+	if _, _, over := p.driver(); over != nil {
 		st.State = "failed"
 	}
-	p.mu.Unlock()
 	return s.SendMsg(st)
 }
 

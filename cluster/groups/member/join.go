@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,48 +26,156 @@ const connectTimeout = 30 * time.Second
 // leaving is the time in which a call may end after a member has left: the member had its result before.
 const leaving = 10 * time.Second
 
-// join joins the group and connects to its members; it returns why the group is over.
+// reporting is the time that the driver has for an answer.
+const reporting = 5 * time.Second
+
+// join joins the group, connects to its members and follows what the driver says of it; it returns why it is over.
 func (m *Member) join(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var work sync.WaitGroup
+	err := m.follow(ctx, &work)
+	m.mu.Lock()
+	m.over = err.Error() // before the driver hears that this member leaves, and answers it no more
+	m.mu.Unlock()
+	cancel(err)
+	work.Wait()
+	m.mu.Lock()
+	group := m.group
+	m.mu.Unlock()
+	if group != nil {
+		group.Close()
+	}
+	return err
+}
+
+// follow is join without its end. What it begins ends with ctx.
+func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 	stream, err := m.config.Client.Join(ctx, &clusterpb.GroupMember{
 		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket, Address: m.remote.Addr().String(),
 	})
 	if err != nil {
 		return fmt.Errorf("join the group of run %d: %w", m.config.Run, err)
 	}
-	var group *collective.Group
-	defer func() {
-		if group != nil {
-			group.Close()
-		}
-	}()
-	for {
-		u, err := stream.Recv()
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return fmt.Errorf("the group of run %d has lost the driver: %w", m.config.Run, err)
-		case u.GetLeft() != "":
+	updates, failed := make(chan *clusterpb.GroupUpdate), make(chan error, 2)
+	work.Go(func() {
+		for {
+			u, err := stream.Recv()
+			if err != nil {
+				failed <- fmt.Errorf("the group of run %d has lost the driver: %w", m.config.Run, err)
+				return
+			}
 			select {
-			case <-time.After(leaving):
+			case updates <- u:
 			case <-ctx.Done():
+				return
 			}
-			return fmt.Errorf("%s has left the group", u.GetLeft())
-		case len(u.GetMembers()) > 0:
-			if group, err = m.connect(ctx, u.GetMembers(), u.GetKey()); err != nil {
-				return err
+		}
+	})
+	var left <-chan time.Time // when to look what is to be done after leaver has left
+	var until time.Time
+	for leaver, formed := "", false; ; {
+		select {
+		case u := <-updates:
+			switch {
+			case u.GetOver() != "":
+				return errors.New(u.GetOver())
+			case u.GetLeft() != "" && !formed:
+				return fmt.Errorf("%s has left the group", u.GetLeft())
+			case u.GetLeft() != "" && leaver == "":
+				leaver, until, left = u.GetLeft(), time.Now().Add(leaving), time.After(0)
+			case len(u.GetMembers()) > 0 && !formed:
+				formed = true
+				work.Go(func() {
+					if err := m.connect(ctx, u.GetMembers(), u.GetKey()); err != nil {
+						failed <- errors.New(m.why(ctx, err))
+					}
+				})
+			case len(u.GetMissing()) > 0 && u.GetLeft() == "":
+				m.expect("made no collective call", u.GetMissing())
 			}
-		default:
-			m.mu.Lock()
-			m.missing = u.GetMissing()
-			m.wake()
-			m.mu.Unlock()
+			if u.GetAsks() {
+				work.Go(func() { m.progress(ctx) })
+			}
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		case <-left:
+			if m.waitsFor(leaver) { // it cannot have had a result
+				return errors.New(m.why(ctx, &collective.LostError{Name: leaver, Err: errors.New("it has not connected")}))
+			}
+			if time.Now().After(until) {
+				return fmt.Errorf("%s has left the group", leaver)
+			}
+			left = time.After(50 * time.Millisecond) // connecting may begin only now
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
+// waitsFor reports whether a member has yet to connect to this one.
+func (m *Member) waitsFor(task string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.unlinked, task)
+}
+
+// expect notes which tasks this member waits for, and what they have not done.
+func (m *Member) expect(what string, tasks []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.missing = strings.Join(tasks, ", ") + " " + what
+	m.wake()
+}
+
+// progress tells the driver how far the program is.
+func (m *Member) progress(ctx context.Context) {
+	m.mu.Lock()
+	p := &clusterpb.GroupProgress{Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Calls: m.begun, Calling: m.calling}
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, reporting)
+	defer cancel()
+	if _, err := m.config.Client.Progress(ctx, p); err != nil {
+		m.config.Log.Warn("tell the driver the progress of collective calls", "task", m.config.Task, "error", err)
+	}
+}
+
+// why returns why the group is over, after a call of this member has failed: the driver decides it, for all members.
+func (m *Member) why(ctx context.Context, err error) string {
+	f := &clusterpb.GroupFailure{Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Reason: err.Error()}
+	var late *collective.LateError
+	var lost *collective.LostError
+	switch {
+	case errors.As(err, &late):
+		f.Late, f.What, f.Waits, f.Reason = true, late.Call.String(), late.Waits, late.Err.Error()
+	case errors.As(err, &lost):
+		f.Lost, f.Reason = lost.Name, lost.Err.Error()
+	}
+	m.mu.Lock()
+	over := m.over
+	f.Call = m.begun
+	m.mu.Unlock()
+	if over != "" {
+		return over
+	}
+	limited, cancel := context.WithTimeout(ctx, reporting)
+	defer cancel()
+	answer, failed := m.config.Client.Fail(limited, f)
+	if failed == nil && answer.GetReason() != "" {
+		return answer.GetReason()
+	}
+	if failed != nil && ctx.Err() == nil {
+		m.config.Log.Warn("tell the driver that a collective call has failed", "task", m.config.Task, "error", failed)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cmp.Or(m.over, err.Error())
+}
+
 // connect makes the links of this rank, and its group.
-func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, key string) (*collective.Group, error) {
+func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, key string) error {
 	cfg := collective.Config{Own: m.own, Peers: map[int]collective.Peer{}}
 	for rank, member := range members {
 		cfg.Names = append(cfg.Names, member.GetTask())
@@ -79,23 +190,23 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 		}
 	}
 	m.mu.Lock()
-	m.known, m.missing = key, nil
+	m.known = key
 	m.wake()
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("the members of the group did not connect within %v", connectTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("%v have passed", connectTimeout))
 	defer cancel()
 	if err := m.link(ctx, members, key, &cfg); err != nil {
-		return nil, err
+		return err
 	}
 	group, err := collective.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.joined = joined{group, cfg}
 	m.wake()
-	return group, nil
+	return nil
 }
 
 // neighbours returns the ranks to which a rank has links: those of its host and, for a leader, the leaders beside it.
@@ -114,30 +225,66 @@ func neighbours(rank int, hosts [][]int) []int {
 	return slices.DeleteFunc(slices.Compact(all), func(r int) bool { return r == rank })
 }
 
+// way is how links are made of connections of one network.
+type way struct {
+	provider transport.Provider
+	region   *transport.Region // the own memory
+}
+
+// register gives the own memory to the provider of each network.
+func (m *Member) register() (map[string]way, error) {
+	ways := map[string]way{}
+	for network, p := range map[string]transport.Provider{"unix": transport.SharedMemory{}, "tcp": transport.TCP{}} {
+		region, err := p.Register(m.own)
+		if err != nil {
+			return nil, fmt.Errorf("register the memory of %s: %w", m.config.Task, err)
+		}
+		ways[network] = way{p, region}
+	}
+	return ways, nil
+}
+
 // link connects to the ranks below this one, and waits for the connections of those above.
 func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key string, cfg *collective.Config) error {
 	type linked struct {
 		rank int
 		link transport.Link
 	}
+	ways, err := m.register()
+	if err != nil {
+		return err
+	}
 	var waiting []int
 	links := make(chan linked, len(members))
+	var mu sync.Mutex
+	unlinked := neighbours(cfg.Rank, cfg.Hosts)
+	isLinked := func(rank int) {
+		mu.Lock()
+		defer mu.Unlock()
+		unlinked = slices.DeleteFunc(unlinked, func(r int) bool { return r == rank })
+		m.mu.Lock()
+		m.unlinked = names(unlinked, cfg.Names)
+		m.mu.Unlock()
+		m.expect("did not connect", names(unlinked, cfg.Names))
+	}
+	isLinked(cfg.Rank)
 	work, ctx := errgroup.WithContext(ctx)
+	failed := func(rank int, err error) error {
+		return &collective.LostError{Name: cfg.Names[rank], Err: fmt.Errorf("connect to it: %w", err)}
+	}
 	connect := func(rank int, conn net.Conn) {
 		work.Go(func() error {
-			var provider transport.Provider = transport.TCP{}
-			if _, local := conn.(*net.UnixConn); local {
-				provider = transport.SharedMemory{}
-			}
-			l, err := provider.Connect(ctx, conn, m.own)
+			w := ways[conn.LocalAddr().Network()]
+			l, err := w.provider.Connect(ctx, conn, w.region)
 			if err != nil {
-				return fmt.Errorf("connect to %s: %w", members[rank].GetTask(), err)
+				return failed(rank, err)
 			}
+			isLinked(rank)
 			links <- linked{rank, l}
 			return nil
 		})
 	}
-	for _, rank := range neighbours(cfg.Rank, cfg.Hosts) {
+	for _, rank := range slices.Clone(unlinked) {
 		if rank > cfg.Rank {
 			waiting = append(waiting, rank)
 			continue
@@ -145,7 +292,7 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 		work.Go(func() error {
 			conn, err := m.dial(ctx, members[rank], key, cfg.Rank)
 			if err != nil {
-				return fmt.Errorf("connect to %s: %w", members[rank].GetTask(), err)
+				return failed(rank, err)
 			}
 			connect(rank, conn)
 			return nil
@@ -162,12 +309,12 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 					_ = a.conn.Close() // not a neighbour
 				}
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return failed(waiting[0], context.Cause(ctx))
 			}
 		}
 		return nil
 	})
-	err := work.Wait()
+	err = work.Wait()
 	close(links)
 	for l := range links {
 		if err != nil {
@@ -177,6 +324,15 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 		cfg.Peers[l.rank] = collective.Peer{Link: l.link, Memory: transport.Mapped(l.link)}
 	}
 	return err
+}
+
+// names returns the names of ranks.
+func names(ranks []int, all []string) []string {
+	var some []string
+	for _, rank := range ranks {
+		some = append(some, all[rank])
+	}
+	return some
 }
 
 // dial connects to another member and says who calls.

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -10,11 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
@@ -41,9 +42,8 @@ type Member struct {
 	config Config
 	key    string // of the task
 	own    *memory.Mapping
-	local  net.Listener // for the program and members of this host
-	remote net.Listener // for members of other hosts, mTLS
-	cancel context.CancelCauseFunc
+	listeners
+	cancel context.CancelCauseFunc // ends its part in the group
 	work   sync.WaitGroup
 
 	arrived chan arrival // connections of other members
@@ -51,9 +51,26 @@ type Member struct {
 	mu sync.Mutex
 	// guarded by mu
 	joined
-	missing []string      // who has not joined yet
-	known   string        // the group's key, once all have joined
-	changed chan struct{} // closed and made anew
+	calls
+	missing  string        // who this member waits for, and what they have not done
+	unlinked []string      // members beside this one to which it is not connected yet
+	known    string        // the group's key, once all have joined
+	over     string        // why the group is over
+	changed  chan struct{} // closed and made anew
+}
+
+// calls are those of the program.
+type calls struct {
+	begun   uint64
+	calling bool // the last one has not ended
+}
+
+// listeners take connections until Close: also a program that comes when the group is over hears why.
+type listeners struct {
+	local   net.Listener       // for the program and members of this host
+	remote  net.Listener       // for members of other hosts, mTLS
+	pending *handshake.Limiter // connections of remote that have not said who they are
+	end     context.CancelFunc
 }
 
 // joined is the group that a member is in.
@@ -73,7 +90,7 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory
 	}
-	seg, err := memory.New("tfcluster-group", collective.Slots*cfg.Memory, collective.Slots)
+	seg, err := memory.New("tfcluster-group", collective.Layout(cfg.Memory)...)
 	if err != nil {
 		return nil, fmt.Errorf("make the memory of %s: %w", cfg.Task, err)
 	}
@@ -82,18 +99,24 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 		return nil, errors.Join(fmt.Errorf("make the memory of %s: %w", cfg.Task, err), seg.Close())
 	}
 	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
+	m.pending = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
 	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "group-*.sock")) // of agents that were killed
 	if m.local, err = unixsock.Listen(cfg.Socket); err == nil {
-		if m.remote, err = tls.Listen("tcp", net.JoinHostPort(cfg.Address, "0"), cfg.TLS); err != nil {
+		var port net.Listener
+		if port, err = net.Listen("tcp", net.JoinHostPort(cfg.Address, "0")); err == nil {
+			m.remote = tls.NewListener(m.pending.Listen(port), cfg.TLS)
+		} else {
 			_ = m.local.Close()
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the group of %s: %w", cfg.Task, err), own.Close(), seg.Close())
 	}
-	ctx, m.cancel = context.WithCancelCause(ctx)
-	m.work.Go(func() { m.accept(ctx, m.local) })
-	m.work.Go(func() { m.accept(ctx, m.remote) })
+	open, end := context.WithCancel(ctx)
+	m.end = end
+	ctx, m.cancel = context.WithCancelCause(open)
+	m.work.Go(func() { m.accept(open, ctx, m.local) })
+	m.work.Go(func() { m.accept(open, ctx, m.remote) })
 	m.work.Go(func() { m.cancel(m.join(ctx)) })
 	return m, nil
 }
@@ -107,48 +130,51 @@ func (m *Member) ProgramEnded() { m.cancel(fmt.Errorf("%s has ended", m.config.T
 // Close leaves the group and frees the memory.
 func (m *Member) Close() {
 	m.ProgramEnded()
-	_ = m.local.Close()
-	_ = m.remote.Close()
+	m.end()
 	m.work.Wait()
 	_ = m.own.Close()
 	_ = m.own.Segment().Close()
 }
 
-// maxStrangers is the number of connections that may not have said who they are; others wait to be accepted.
-const maxStrangers = 64
+// acceptAgain is the time after which a listener that cannot accept tries again: the process may have had no descriptor.
+const acceptAgain = 100 * time.Millisecond
 
-// accept serves connections until the member ends.
-func (m *Member) accept(ctx context.Context, ln net.Listener) {
-	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+// accept serves connections until open ends; ctx ends with the group.
+func (m *Member) accept(open, ctx context.Context, ln net.Listener) {
+	stop := context.AfterFunc(open, func() { _ = ln.Close() })
 	defer stop()
-	strangers := make(chan struct{}, maxStrangers)
 	for {
 		conn, err := ln.Accept()
-		if err != nil {
-			return // closed
+		if err == nil {
+			m.work.Go(func() { m.serve(open, ctx, conn) })
+			continue
 		}
-		strangers <- struct{}{} // no longer than helloTimeout
-		m.work.Go(func() { m.serve(ctx, conn, func() { <-strangers }) })
+		select {
+		case <-time.After(acceptAgain):
+		case <-open.Done():
+			return
+		}
 	}
 }
 
-// helloTimeout is the time that a connection has to say who it is.
-const helloTimeout = 10 * time.Second
-
-// serve takes a connection of the program or of another member; known is called when it has said who it is.
-func (m *Member) serve(ctx context.Context, conn net.Conn, known func()) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
-	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+// serve takes a connection of the program or of another member.
+func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
+	stop := context.AfterFunc(open, func() { _ = conn.SetDeadline(time.Now()) })
+	defer func() { stop() }()
+	_ = conn.SetDeadline(time.Now().Add(handshake.Timeout))
 	first, err := readHello(conn)
-	known()
+	if secure, ok := conn.(*tls.Conn); ok {
+		m.pending.Done(secure.NetConn())
+	}
 	_ = conn.SetDeadline(time.Time{})
-	if err != nil || ctx.Err() != nil { // the deadline of its end may just have been removed
+	if err != nil || open.Err() != nil { // the deadline of its end may just have been removed
 		_ = conn.Close()
 		return
 	}
 	switch socket, isUnix := conn.(*net.UnixConn); {
 	case first.Op == "open" && isUnix && equalKeys(first.Key, m.key):
+		stop() // the program hears why the group is over
+		stop = context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 		m.serveProgram(ctx, socket)
 		_ = conn.Close()
 	case first.Op == "peer" && m.isMember(ctx, first.Key):
@@ -164,7 +190,7 @@ func (m *Member) serve(ctx context.Context, conn net.Conn, known func()) {
 
 // isMember waits until this member knows the group's key, and compares.
 func (m *Member) isMember(ctx context.Context, key string) bool {
-	limited, cancel := context.WithTimeout(ctx, helloTimeout)
+	limited, cancel := context.WithTimeout(ctx, handshake.Timeout)
 	defer cancel()
 	for {
 		m.mu.Lock()
@@ -196,7 +222,7 @@ func (m *Member) await(ctx context.Context, timeout time.Duration) (*collective.
 	defer limit.Stop()
 	for {
 		m.mu.Lock()
-		group, missing, changed := m.group, strings.Join(m.missing, ", "), m.changed
+		group, missing, changed := m.group, cmp.Or(m.missing, "the driver did not answer"), m.changed
 		m.mu.Unlock()
 		if group != nil {
 			return group, nil
@@ -206,7 +232,7 @@ func (m *Member) await(ctx context.Context, timeout time.Duration) (*collective.
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-limit.C:
-			return nil, fmt.Errorf("%s made no collective call within %v", missing, timeout)
+			return nil, fmt.Errorf("%s within %v", missing, timeout)
 		}
 	}
 }

@@ -2,12 +2,14 @@ package member
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -18,71 +20,59 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/groups"
+	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
 // longest is the longest time that a test waits for something that must happen.
 const longest = 20 * time.Second
 
-// meeting is a driver: the members meet in it once so many have come.
-type meeting struct {
-	clusterpb.GroupsClient
-	expected int
+// driver is the service of a driver with a run of so many workers.
+type driver int
 
-	mu      sync.Mutex
-	members []*clusterpb.GroupMember
-	all     chan struct{} // closed when all are there
-	left    chan struct{} // closed when one has left
-	once    sync.Once
-}
-
-func newMeeting(n int) *meeting {
-	return &meeting{expected: n, members: make([]*clusterpb.GroupMember, n), all: make(chan struct{}), left: make(chan struct{})}
-}
-
-// attendance is a member's stream.
-type attendance struct {
-	grpc.ServerStreamingClient[clusterpb.GroupUpdate]
-	*meeting
-	ctx  context.Context
-	said int
-}
-
-func (m *meeting) Join(ctx context.Context, who *clusterpb.GroupMember, _ ...grpc.CallOption) (grpc.ServerStreamingClient[clusterpb.GroupUpdate], error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	who.Executor = "executor-" + who.GetTask()
-	m.members[int(who.GetTask()[len(who.GetTask())-1]-'0')] = who
-	if m.expected--; m.expected == 0 {
-		close(m.all)
+// GroupedRun implements groups.Runs.
+func (d driver) GroupedRun(context.Context) (groups.Run, error) {
+	run := groups.Run{ID: 1}
+	for rank := range int(d) {
+		run.Tasks = append(run.Tasks, groups.Task{Name: fmt.Sprintf("worker:%d", rank)})
 	}
-	context.AfterFunc(ctx, func() { m.once.Do(func() { close(m.left) }) })
-	return &attendance{meeting: m, ctx: ctx}, nil
+	return run, nil
 }
 
-func (a *attendance) Recv() (*clusterpb.GroupUpdate, error) {
-	a.said++
-	until, u := a.all, &clusterpb.GroupUpdate{Members: a.members, Key: "secret"}
-	switch a.said {
-	case 1:
-		return &clusterpb.GroupUpdate{Missing: []string{"worker:9"}}, nil
-	case 3:
-		until, u = a.left, &clusterpb.GroupUpdate{Left: "somebody"}
+// serve returns a client of a driver's service.
+func (d driver) serve(t *testing.T) clusterpb.GroupsClient {
+	t.Helper()
+	server := grpc.NewServer()
+	clusterpb.RegisterGroupsServer(server, groups.New(d, func(context.Context) string { return "executor" }))
+	ln := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	conn, err := grpc.NewClient("passthrough:driver", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
 	}
-	select {
-	case <-until:
-		return u, nil
-	case <-a.ctx.Done():
-		return nil, a.ctx.Err()
-	}
+	t.Cleanup(func() {
+		conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return clusterpb.NewGroupsClient(conn)
 }
 
 // open makes the members of hosts.
 func open(t *testing.T, hosts ...string) []*Member {
 	t.Helper()
+	client := driver(len(hosts)).serve(t)
 	dir, err := os.MkdirTemp("", "member")
 	if err != nil {
 		t.Fatal(err)
@@ -92,24 +82,22 @@ func open(t *testing.T, hosts ...string) []*Member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meet := newMeeting(len(hosts))
+	certPEM, keyPEM, err := authority.Issue("executor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority.CertPEM)
 	var all []*Member
 	for rank, host := range hosts {
-		task := fmt.Sprintf("worker:%d", rank)
-		certPEM, keyPEM, err := authority.Issue("executor-" + task)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pair, err := tls.X509KeyPair(certPEM, keyPEM)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(authority.CertPEM)
 		m, err := Open(t.Context(), Config{
-			Run: 1, Task: task, Host: host, Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
+			Run: 1, Task: fmt.Sprintf("worker:%d", rank), Host: host, Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
 			TLS:    &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-			Client: meet, Log: slog.New(slog.DiscardHandler),
+			Client: client, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -123,6 +111,7 @@ func open(t *testing.T, hosts ...string) []*Member {
 // program is a task's program.
 type program struct {
 	t      *testing.T
+	member *Member
 	conn   *net.UnixConn
 	lines  *bufio.Reader
 	memory map[int]*memory.Mapping
@@ -142,7 +131,7 @@ func start(t *testing.T, m *Member, key string) (*program, answer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	p := &program{t: t, conn: conn, memory: map[int]*memory.Mapping{}}
+	p := &program{t: t, member: m, conn: conn, memory: map[int]*memory.Mapping{}}
 	fmt.Fprintf(conn, `{"op":"open","key":%q}`+"\n"+`{"op":"join","seconds":20}`+"\n", key)
 	return p, p.group()
 }
@@ -159,10 +148,10 @@ func (p *program) group() answer {
 			}
 			text = text[at+1:]
 			if a.Op != "memory" {
-				p.rank, p.slot, p.lines = a.Rank, a.Slot, bufio.NewReader(p.conn)
+				p.rank, p.slot, p.lines = a.Rank, a.Slot, bufio.NewReader(io.MultiReader(bytes.NewReader(text), p.conn))
 				return a
 			}
-			s, err := memory.Received(files[0], a.Slots)
+			s, err := memory.Received(files[0], collective.Layout(a.Size/int64(a.Slots)))
 			if err != nil {
 				p.t.Fatal(err)
 			}
@@ -191,7 +180,7 @@ func (p *program) call(vector []int32, request string) ([]int32, answer) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	fmt.Fprintf(p.conn, `{"op":"call","type":"int32","reduce":"sum","size":%d,"seconds":20,%s}`+"\n", 4*len(vector), request)
+	fmt.Fprintf(p.conn, `{"op":"call","type":"int32","reduce":"sum","seconds":20,"size":%d,%s}`+"\n", 4*len(vector), request)
 	line, err := p.lines.ReadBytes('\n')
 	var a answer
 	if err == nil {
@@ -265,34 +254,38 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestEnds: when a program ends, the others' calls fail and name it.
-func TestEnds(t *testing.T) {
+// TestPortFull: connections that say nothing do not keep another member from the port until they time out.
+func TestPortFull(t *testing.T) {
 	t.Parallel()
-	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
-		all := open(t, hosts...)
-		each(t, all, func(p *program, _ answer) {
-			if p.rank == 1 {
-				all[1].ProgramEnded()
-				return
-			}
-			for {
-				if _, a := p.call([]int32{1}, `"kind":"all_reduce"`); a.Op == "failed" {
-					if !strings.Contains(a.Reason, "worker:1") || a.Again {
-						t.Errorf("%v: %+v", hosts, a)
-					}
-					return
-				}
+	join := func(all []*Member) time.Duration {
+		began := time.Now()
+		each(t, all, func(_ *program, a answer) {
+			if a.Op != "group" {
+				t.Errorf("joined: %+v", a)
 			}
 		})
+		return time.Since(began)
+	}
+	alone := join(open(t, "a", "b"))
+	all := open(t, "a", "b")
+	for range handshake.AtOnce() {
+		conn, err := net.Dial("tcp", all[0].remote.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if took := join(all); took-alone > handshake.Timeout {
+		t.Errorf("the members joined after %v, alone after %v: the other connections had timed out", took, alone)
 	}
 }
 
-// TestStrangers: neither a program nor a member without the key gets anything.
-func TestStrangers(t *testing.T) {
+// TestWithoutKey: neither a program nor a member without the key gets anything.
+func TestWithoutKey(t *testing.T) {
 	t.Parallel()
 	all := open(t, "a", "b")
 	if _, a := start(t, all[0], "wrong"); a.Op != "" {
-		t.Errorf("a stranger's program got %+v", a)
+		t.Errorf("a program without the key got %+v", a)
 	}
 	path, _ := all[0].Socket()
 	for _, line := range []string{`{"op":"peer","key":"wrong","rank":1}`, `{"op":"peer"}`, `{}`, "\x00", strings.Repeat("x", maxHello+2)} {

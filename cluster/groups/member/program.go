@@ -55,6 +55,7 @@ type request struct {
 	Reduce  string  `json:"reduce"`
 	Root    int     `json:"root"`
 	Size    int64   `json:"size"`
+	Form    uint32  `json:"form"`
 	Seconds float64 `json:"seconds"` // that the call may take
 }
 
@@ -71,20 +72,42 @@ type answer struct {
 	Again  bool       `json:"again,omitempty"`
 }
 
+// maxSeconds bounds the time that a program gives a call: a month.
+const maxSeconds = 30 * 24 * 3600
+
+// duration returns the time that a program gives, which is what is left of its own: in errors, 1 s is not 999.9 ms.
+func duration(seconds float64) time.Duration {
+	d := time.Duration(min(max(seconds, 0), maxSeconds) * float64(time.Second))
+	return max(d.Round(10*time.Millisecond), time.Millisecond)
+}
+
 // maxCall bounds the line of a call, in bytes.
 const maxCall = 4096
 
-// serveProgram makes the program's calls, one after the other, until it ends its connection.
+// serveProgram makes the program's calls, one after the other, until it ends its connection. When the group ends
+// first, it says so: the program reads it when it makes its next call.
 func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
+	defer func() {
+		m.mu.Lock()
+		over := m.over
+		m.mu.Unlock()
+		if over == "" && ctx.Err() != nil {
+			over = context.Cause(ctx).Error()
+		}
+		if over != "" {
+			m.send(conn, answer{Op: "failed", Reason: over})
+		}
+	}()
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(make([]byte, 0, maxCall), maxCall)
 	var group *collective.Group
 	for lines.Scan() {
 		var r request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			m.send(conn, answer{Op: "failed", Reason: fmt.Sprintf("the program sent %q: %v", lines.Bytes(), err)})
 			return
 		}
-		limit := time.Duration(r.Seconds * float64(time.Second))
+		limit := duration(r.Seconds)
 		if group == nil {
 			var err error
 			if group, err = m.await(ctx, limit); err != nil {
@@ -106,6 +129,7 @@ func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 func (m *Member) send(conn *net.UnixConn, a answer) bool {
 	line, err := json.Marshal(a)
 	if err == nil {
+		_ = conn.SetWriteDeadline(time.Now().Add(reporting)) // the program may be stopped; where this fails, so does the write
 		_, err = conn.Write(append(line, '\n'))
 	}
 	return err == nil
@@ -129,7 +153,7 @@ func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
 	slices.Sort(ranks)
 	for _, rank := range ranks {
 		s := segments[rank]
-		line, err := json.Marshal(answer{Op: "memory", Rank: rank, Size: s.SlotSize() * int64(s.Slots()), Slots: s.Slots()})
+		line, err := json.Marshal(answer{Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots})
 		if err != nil {
 			return err
 		}
@@ -148,7 +172,7 @@ var kinds = map[string]collective.Kind{"all_reduce": collective.AllReduce, "broa
 
 // call makes one call.
 func (m *Member) call(ctx context.Context, group *collective.Group, r request, limit time.Duration) answer {
-	c := collective.Call{Root: r.Root, Size: r.Size}
+	c := collective.Call{Root: r.Root, Size: r.Size, Form: r.Form}
 	kind, known := kinds[r.Kind]
 	var err error
 	if c.Kind = kind; !known {
@@ -162,16 +186,29 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	if err != nil {
 		return answer{Op: "failed", Reason: err.Error(), Again: true}
 	}
-	before := group.Next()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
 	defer cancel()
-	parts, err := group.Run(ctx, c)
-	if err != nil {
-		return answer{Op: "failed", Reason: err.Error(), Again: group.Next() == before}
+	before := group.Next()
+	m.count(1, true)
+	parts, err := group.Run(limited, c)
+	if err != nil && group.Next() == before {
+		m.count(-1, false)
+		return answer{Op: "failed", Reason: err.Error(), Again: true}
 	}
+	if err != nil {
+		return answer{Op: "failed", Reason: m.why(ctx, err)}
+	}
+	m.count(0, false)
 	a := answer{Op: "done"}
 	for _, p := range parts {
 		a.Parts = append(a.Parts, [4]int64{int64(p.Rank), int64(p.Slot), p.Offset, p.Size})
 	}
 	return a
+}
+
+// count notes that the program has begun or ended a call.
+func (m *Member) count(more int, calling bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = calls{m.begun + uint64(more), calling}
 }
