@@ -22,9 +22,9 @@ def v(n):
     return "installed" if util.find_spec(n.replace("-","_")) else ""
 print(json.dumps({"python":sys.version.split()[0],"prefix":sys.prefix,**{n:v(n) for n in sys.argv[1:]}}))`
 
-// Versions asks an interpreter for its own version, under "python", the folder that it is installed
-// below, under "prefix", and the versions of packages; ""
-// is that of a package that it does not have.
+// Versions asks an interpreter for its own version, under "python", the folder that it is installed below, under
+// "prefix", and the versions of packages; "" is that of a package that it does not have. The interpreter's path is
+// absolute: it is run in another folder.
 func Versions(ctx context.Context, interpreter string, packages ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from tfcluster import collective_link, collective_tensors
+
+FAR = time.monotonic() + 1000
 
 
 class FakeMemory:
@@ -31,13 +34,18 @@ class Alone(collective_link.Group):
 
     def __init__(self, ranks: int) -> None:
         self.rank, self.names, self._slot, self._room, self._failed = 0, ["worker:0"] * ranks, 1, 256, ""
+        self._results = collective_link.Results()
         self._memory = {0: FakeMemory()}  # type: ignore[dict-item]
         self._link = self  # type: ignore[assignment]
         self.sizes: list[int] = []
+        self.doubles = False
         self.answer: dict[str, Any] = {}
 
     def send(self, op: str, size: int, kind: str, **what: Any) -> None:
         self.sizes.append(size)
+        if self.doubles:  # as an agent does that adds what another rank has
+            own = np.frombuffer(self._memory[0].slot(self._slot), dtype="float32")
+            own[: size // 4] *= 2
         parts = [[0, self._slot, 0, size]] * (len(self.names) if kind == "all_gather" else 1)
         self.answer = {"op": "done", "parts": parts}
 
@@ -49,15 +57,19 @@ def test_large_vectors_go_in_pieces() -> None:
     """Each fits the memory, is in the other slot than the one before, and the result is whole."""
     group = Alone(3)
     x = np.arange(200, dtype="float32").reshape(2, 100)
-    assert (group.all_reduce(x, "sum", 1) == x).all()
+    assert (group.all_reduce([x], "sum", FAR)[0] == x).all()
     assert group.sizes == [256, 256, 256, 32]
+    group.doubles = True
+    two = group.all_reduce([x, x[:1, :5]], "mean", FAR)  # as one vector; the group has three ranks
+    assert np.allclose(two[0], x * 2 / 3) and np.allclose(two[1], x[:1, :5] * 2 / 3)
+    group.doubles = False
     group.sizes.clear()
-    gathered = group.all_gather(x, 1)
+    gathered = group.all_gather(x, FAR)
     assert gathered.shape == (6, 100) and (gathered == np.concatenate([x] * 3)).all()
     assert group.sizes == [64] * 12 + [32]
-    assert group.all_gather(np.int64(7).reshape(()), 1).tolist() == [7, 7, 7]
-    assert group.all_reduce(np.empty((0, 2)), "sum", 1).shape == (0, 2)
-    assert group.broadcast(np.array(True), 0, 1).dtype == bool
+    assert group.all_gather(np.int64(7).reshape(()), FAR).tolist() == [7, 7, 7]
+    assert group.all_reduce([np.empty((0, 2))], "sum", FAR)[0].shape == (0, 2)
+    assert group.broadcast([np.array(True)], 0, FAR)[0].dtype == bool
 
 
 def test_a_failure_ends_the_group(tmp_path: Path) -> None:
@@ -79,6 +91,30 @@ def test_a_failure_ends_the_group(tmp_path: Path) -> None:
     agent.close()
 
 
+def test_an_interrupted_call_ends_the_group(tmp_path: Path) -> None:
+    """Its answer would be taken for that of the next call, and the sums be wrong."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        link = collective_link.Link(str(tmp_path / "s"))
+        agent, _ = listener.accept()
+    group = Alone(1)
+    group._link = link
+
+    def interrupted() -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    link.receive = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        group.all_reduce([np.ones(4)], "sum", FAR)
+    with pytest.raises(RuntimeError, match="the group is over: an earlier call was interrupted"):
+        group.all_reduce([np.ones(4)], "sum", FAR)
+    agent.settimeout(10)
+    while agent.recv(1 << 16):
+        pass  # the agent hears that the program has gone
+    agent.close()
+
+
 def test_numpy_is_taken() -> None:
     """Arrays in C's order, of any value; numbers come back as numbers."""
     transposed = np.arange(6).reshape(2, 3).T
@@ -87,6 +123,9 @@ def test_numpy_is_taken() -> None:
     array, back = collective_tensors.taken(np.float32(2))
     assert isinstance(back(array), np.float32)
     assert collective_tensors.taken([1.0, 2.0])[0].dtype == np.float64
+    swapped = np.arange(3, dtype=np.dtype("float32").newbyteorder())  # of a file: the agents add native numbers
+    array, _ = collective_tensors.taken(swapped)
+    assert array.dtype.isnative and array.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "torch", "jax.numpy"])
@@ -103,3 +142,6 @@ def test_tensors_are_taken(name: str, dtype: str) -> None:
     result = back(array.copy())
     assert type(result) is type(x) and result.dtype == x.dtype
     assert collective_tensors.taken(result)[0].astype(float).tolist() == [[1, 2], [3, 4]]
+    scalar = getattr(library, make)(3, dtype=kind)
+    array, back = collective_tensors.taken(scalar)
+    assert array.shape == () and tuple(back(array.copy()).shape) == ()

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from tfcluster import keras_patch
+from tfcluster import keras_patch, keras_replicas
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")
@@ -111,7 +111,7 @@ def test_backup_is_written_by_one_and_resumed_by_all(tmp_path: Path) -> None:
 
 BACKUP = """
 import json, os, sys
-from tfcluster import keras_patch
+from tfcluster import keras_patch, keras_replicas
 keras_patch.install()
 from keras.src.callbacks import backup_and_restore as module
 
@@ -171,7 +171,7 @@ def test_what_layers_keep_is_averaged_without_retracing(monkeypatch: pytest.Monk
     import keras
     import tensorflow as tf
 
-    monkeypatch.setattr(keras_patch, "spans_workers", lambda strategy: True)
+    monkeypatch.setattr(keras_replicas, "spans_workers", lambda strategy: True)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     traced = []
     reduce = strategy.reduce
@@ -181,17 +181,17 @@ def test_what_layers_keep_is_averaged_without_retracing(monkeypatch: pytest.Monk
         other = keras.Sequential([keras.layers.Input((2,)), keras.layers.BatchNormalization()])
     kept = 2  # its mean and its variance
     for _ in range(4):
-        keras_patch.average_kept_values(model)
+        keras_replicas.average_kept_values(model)
     assert len(traced) == kept
-    keras_patch.average_kept_values(other)
+    keras_replicas.average_kept_values(other)
     assert len(traced) == 2 * kept
     with strategy.scope():
         model.add(keras.layers.BatchNormalization())
     model.layers[0].moving_mean.assign([1.0, 2.0])
-    keras_patch.average_kept_values(model)
+    keras_replicas.average_kept_values(model)
     assert len(traced) == 4 * kept
     assert model.layers[0].moving_mean.numpy().tolist() == [1.0, 2.0]
     gone = weakref.ref(model)
     del model
     gc.collect()
-    assert gone() is None and len(keras_patch._means) == 1
+    assert gone() is None and len(keras_replicas._means) == 1

@@ -73,10 +73,10 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
         def ended(self) -> str:
             return ""
 
-        def slots_each(self) -> int:
+        def slots_each(self, gpus: int) -> int:
             return 1
 
-        def slots(self, wanted: int, group: str) -> tuple[int, str]:
+        def slots(self, wanted: int, group: str, gpus: int) -> tuple[int, str]:
             return wanted, ""
 
         def add_file(self, path: str, name: str) -> None:
@@ -120,6 +120,7 @@ def launch_args(program: pathlib.Path) -> dict[str, object]:
         "identity": "identity",
         "python": "",
         "hold": False,
+        "gpus": 0,
         "seconds": 60,
     }
 
@@ -141,10 +142,10 @@ class Slots:
     def describe(self) -> dict[str, object]:
         return {}
 
-    def slots_each(self) -> int:
+    def slots_each(self, gpus: int) -> int:
         return 1
 
-    def slots(self, wanted: int, group: str) -> tuple[int, str]:
+    def slots(self, wanted: int, group: str, gpus: int) -> tuple[int, str]:
         self.asked.set()
         return (wanted, "") if self.free.is_set() else (0, "full")
 
@@ -305,7 +306,7 @@ def test_a_call_that_fails_when_the_session_ends(short: pathlib.Path, has_slots:
         def ended(self) -> str:
             return "the Spark application was ended"
 
-        def slots(self, wanted: int, group: str) -> tuple[int, str]:
+        def slots(self, wanted: int, group: str, gpus: int) -> tuple[int, str]:
             if has_slots:
                 return wanted, ""
             raise AttributeError("'NoneType' object has no attribute 'blockManager'")

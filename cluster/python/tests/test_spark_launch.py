@@ -55,6 +55,7 @@ def order(session: spark_session.Session, folder: pathlib.Path, name: str, progr
         "digest": "",
         "coordinator": "127.0.0.1:1",
         "hold": False,
+        "gpus": 0,
         "python": "",
         "machine": "riscv64",
         "barrier": True,

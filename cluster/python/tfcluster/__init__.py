@@ -21,16 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfcluster import context
+    from tfcluster.distributed_optimizer import DistributedOptimizer
     from tfcluster.errors import ClusterError, RunFailed, UsageError
+    from tfcluster.keras_group import broadcast_model
     from tfcluster.values import Cluster, Run, attach, reserve
 
 __all__ = [
     "Cluster",
     "ClusterError",
+    "DistributedOptimizer",
     "Run",
     "RunFailed",
     "UsageError",
     "attach",
+    "broadcast_model",
     "context",
     "reserve",
 ]
@@ -44,6 +48,8 @@ _HOMES = {
     "ClusterError": "tfcluster.errors",
     "RunFailed": "tfcluster.errors",
     "UsageError": "tfcluster.errors",
+    "DistributedOptimizer": "tfcluster.distributed_optimizer",
+    "broadcast_model": "tfcluster.keras_group",
     "_store": "tfcluster.notebook",
 }
 

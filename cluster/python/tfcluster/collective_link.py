@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfcluster.feed_link import Link, Memory, Stopped
 
-_ALIGNED = 64  # bytes: a vector that does not fit the memory is cut at multiples of it
+_ALIGNED = 64  # bytes: vectors that do not fit the memory are cut at multiples of it; frameworks ask no more of memory
 
 
 class Group:
@@ -18,22 +22,33 @@ class Group:
         self._link.send("join", seconds=timeout)
         self._memory: dict[int, Memory] = {}
         self._failed = ""
+        maps = []
         while (message := self._receive())["op"] != "group":
-            self._memory[int(message["rank"])] = self._link.memory(message, writable=True)
+            maps.append(message)
         self.rank = int(message["rank"])
+        for m in maps:
+            self._memory[int(m["rank"])] = self._link.memory(m, writable=m["rank"] == self.rank)
         self.names = [str(name) for name in message["names"]]
         self._slot = int(message["slot"])
-        self._room = self._memory[self.rank].slot_size
+        self._room = self._memory[self.rank].slot_size // _ALIGNED * _ALIGNED
+        self._results = Results()
 
-    def _receive(self) -> dict[str, Any]:
-        """The agent's next message; RuntimeError where it says that something has failed."""
+    def _answer(self) -> dict[str, Any]:
+        """The agent's next message; RuntimeError when it has ended, or the group is over."""
         if self._failed:
             raise RuntimeError(f"the group is over: {self._failed}")
         try:
-            message = self._link.receive()
+            return self._link.receive()
         except Stopped as e:
             self._failed = e.reason
             raise RuntimeError(f"a collective call failed: {e.reason}") from None
+
+    def _receive(self) -> dict[str, Any]:
+        """The agent's next message; RuntimeError where it says that something has failed."""
+        return self._checked(self._answer())
+
+    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message that says of no failure; else RuntimeError."""
         if message["op"] == "failed":
             reason = str(message["reason"])
             if not message.get("again"):
@@ -41,64 +56,152 @@ class Group:
             raise RuntimeError(f"a collective call failed: {reason}")
         return message
 
-    def _call(self, data: Any, out: Any, timeout: float, **what: Any) -> None:
-        """Makes one call with the bytes of data, and copies its result to out; both are flat arrays of bytes."""
+    def _call(self, size: int, data: Iterator[Any], until: float, **what: Any) -> list[Any]:
+        """Makes one call with size bytes, and returns where its result is; the next call may overwrite it.
+
+        A signal may raise an error in the middle: the group is then over, because the answer would be taken for that of
+        the next call.
+        """
+        dtype = what.pop("dtype")
+        _copy([self._elements(self.rank, self._slot, 0, size, dtype)], data)
+        answered = False
+        try:
+            self._link.send("call", size=size, seconds=max(until - time.monotonic(), 0.001), **what)
+            answer = self._answer()
+            answered = True
+        finally:
+            if not answered and not self._failed:
+                self._failed = "an earlier call was interrupted"
+                self._link.close()  # the other tasks hear of it
+        parts = self._checked(answer).get("parts") or ()
+        self._slot = 1 - self._slot  # not where the call was refused
+        return [self._elements(*part, dtype) for part in parts]
+
+    def _elements(self, rank: int, slot: int, offset: int, size: int, dtype: Any) -> Any:
+        """A part of a rank's memory as an array."""
         import numpy as np
 
-        own = np.frombuffer(self._memory[self.rank].slot(self._slot), dtype=np.uint8)
-        own[: len(data)] = data
-        self._link.send("call", size=len(data), seconds=timeout, **what)
-        at = 0
-        for rank, slot, offset, size in self._receive().get("parts") or ():
-            memory = self._memory[rank].slot(slot)
-            out[at : at + size] = np.frombuffer(memory, dtype=np.uint8, count=size, offset=offset)
-            at += size
-        self._slot = 1 - self._slot
+        return np.frombuffer(self._memory[rank].slot(slot), dtype, size // dtype.itemsize, offset)
 
-    def all_reduce(self, array: Any, op: str, timeout: float) -> Any:
-        """The arrays of all, combined."""
-        return self._pieces(array, timeout, kind="all_reduce", type=array.dtype.name, reduce=op)
+    def all_reduce(self, arrays: Sequence[Any], op: str, until: float) -> list[Any]:
+        """The arrays of all, combined. All have one type; they travel as one vector."""
+        divisor = len(self.names) if op == "mean" else 1
+        reduce = "sum" if op == "mean" else op
+        return self._pieces(arrays, divisor, until, kind="all_reduce", type=arrays[0].dtype.name, reduce=reduce)
 
-    def broadcast(self, array: Any, root: int, timeout: float) -> Any:
-        """The array of one."""
-        return self._pieces(array, timeout, kind="broadcast", root=root)
+    def broadcast(self, arrays: Sequence[Any], root: int, until: float) -> list[Any]:
+        """The arrays of one."""
+        return self._pieces(arrays, 1, until, kind="broadcast", root=root)
 
-    def barrier(self, timeout: float) -> None:
+    def barrier(self, until: float) -> None:
         """Nothing, once all are here."""
         import numpy as np
 
-        nothing = np.empty(0, dtype=np.uint8)
-        self._call(nothing, nothing, timeout, kind="all_reduce")
+        self._call(0, iter(()), until, kind="all_reduce", dtype=np.dtype(np.uint8))
 
-    def _pieces(self, array: Any, timeout: float, **what: Any) -> Any:
-        """Makes calls for an array in pieces that the memory has room for."""
-        import numpy as np
+    def _pieces(self, arrays: Sequence[Any], divisor: int, until: float, **what: Any) -> list[Any]:
+        """Makes calls for arrays of one type in pieces that the memory has room for."""
+        dtype = arrays[0].dtype
+        results = self._results.like(arrays) if sum(a.nbytes for a in arrays) > _SMALL else _new(arrays)
+        flat, out = [a.reshape(-1) for a in arrays], [r.reshape(-1) for r in results]
+        total, form = sum(a.size for a in flat), _form(arrays)
+        step = self._room // dtype.itemsize
+        for begin in range(0, max(total, 1), step):
+            end = min(begin + step, total)
+            size = (end - begin) * dtype.itemsize
+            parts = self._call(size, _between(flat, begin, end), until, dtype=dtype, form=form, **what)
+            _copy(_between(out, begin, end), iter(parts), divisor)
+        return results
 
-        result = np.empty_like(array)
-        data, out = _bytes(array), _bytes(result)
-        step = self._room // _ALIGNED * _ALIGNED
-        for begin in range(0, max(len(data), 1), step):
-            self._call(data[begin : begin + step], out[begin : begin + step], timeout, **what)
-        return result
-
-    def all_gather(self, array: Any, timeout: float) -> Any:
+    def all_gather(self, array: Any, until: float) -> Any:
         """The arrays of all, one behind the other."""
         import numpy as np
 
-        n = len(self.names)
+        n, form = len(self.names), _form([array])
         result = np.empty((n, *array.shape), dtype=array.dtype)
-        data, out = _bytes(array), _bytes(result).reshape(n, -1)
-        step = self._room // n // _ALIGNED * _ALIGNED
-        for begin in range(0, max(len(data), 1), step):
-            piece = data[begin : begin + step]
-            gathered = np.empty(n * len(piece), dtype=np.uint8)
-            self._call(piece, gathered, timeout, kind="all_gather")
-            out[:, begin : begin + step] = gathered.reshape(n, -1)
+        flat, out = array.reshape(-1), result.reshape(n, -1)
+        step = self._room // n // _ALIGNED * _ALIGNED // array.dtype.itemsize
+        for begin in range(0, max(flat.size, 1), step):
+            piece = flat[begin : begin + step]
+            parts = self._call(piece.nbytes, iter([piece]), until, dtype=array.dtype, kind="all_gather", form=form)
+            _copy((row[begin : begin + step] for row in out), iter(parts))
         return result.reshape((n * array.shape[0], *array.shape[1:])) if array.ndim else result
 
 
-def _bytes(array: Any) -> Any:
-    """An array's memory as bytes, not a copy of it."""
+def _form(arrays: Sequence[Any]) -> int:
+    """Return a checksum of the types and shapes of arrays: other tasks must have the same."""
+    return zlib.crc32(repr([(a.dtype.name, a.shape) for a in arrays]).encode())
+
+
+def _between(arrays: Sequence[Any], begin: int, end: int) -> Iterator[Any]:
+    """Elements [begin, end) of flat arrays that are counted as one behind the other."""
+    for a in arrays:
+        if begin < a.size and end > 0:
+            yield a[max(begin, 0) : end]
+        begin, end = begin - a.size, end - a.size
+
+
+def _copy(to: Iterable[Any], of: Iterator[Any], divisor: int = 1) -> None:
+    """Copies flat arrays into as many elements of others, divided by a number."""
     import numpy as np
 
-    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, dtype=np.uint8)
+    source = next(of, None)
+    for target in to:
+        while target.size and source is not None:
+            n = min(target.size, source.size)
+            if divisor == 1:
+                target[:n] = source[:n]
+            else:
+                np.divide(source[:n], divisor, out=target[:n])
+            target, source = target[n:], source[n:] if n < source.size else next(of, None)
+
+
+class Results:
+    """Memory for results, which is used again once nothing refers to it: new memory costs a page fault for each page.
+
+    The arrays of a result are aligned, so that TensorFlow takes them without a copy.
+    """
+
+    _kept = 2  # a program has the result of a step while the next one is made
+
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []
+
+    def like(self, arrays: Sequence[Any]) -> list[Any]:
+        """Arrays of the shapes and types of others, with any values."""
+        size = sum(_padded(a.nbytes) for a in arrays) + _ALIGNED
+        block = self._free(size)
+        at = -block.ctypes.data % _ALIGNED
+        results = []
+        for a in arrays:
+            results.append(block[at : at + a.nbytes].view(a.dtype).reshape(a.shape))
+            at += _padded(a.nbytes)
+        return results
+
+    def _free(self, size: int) -> Any:
+        """A block that nothing refers to."""
+        import numpy as np
+
+        for i in range(len(self._blocks)):
+            if self._blocks[i].size == size and sys.getrefcount(self._blocks[i]) == _ONLY_HERE:
+                return self._blocks[i]
+        block = np.empty(size, dtype=np.uint8)
+        self._blocks = [*self._blocks, block][-self._kept :]
+        return block
+
+
+_SMALL = 1 << 20  # bytes of results that are not kept: Python's allocator is as fast
+
+
+def _new(arrays: Sequence[Any]) -> list[Any]:
+    """Arrays of the shapes and types of others, with any values."""
+    import numpy as np
+
+    return [np.empty(a.shape, a.dtype) for a in arrays]
+
+
+_ONLY_HERE = 2  # the count of references to what is in one list, as sys.getrefcount sees it
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED

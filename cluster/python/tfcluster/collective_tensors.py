@@ -19,14 +19,17 @@ def taken(x: Any) -> tuple[Any, Callable[[Any], Any]]:
             return bits.view(
                 _bfloat16()
             ), lambda a: torch.from_numpy(a.view(np.int16)).view(torch.bfloat16).to(x.device)
-        return np.ascontiguousarray(x.detach().cpu().numpy()), lambda a: torch.from_numpy(a).to(x.device)
+        return np.asarray(x.detach().cpu().numpy(), order="C"), lambda a: torch.from_numpy(a).to(x.device)
     if kind == "tensorflow" or hasattr(x, "numpy") and "tensorflow" in sys.modules:
         tf = sys.modules["tensorflow"]
-        return np.ascontiguousarray(x.numpy()), lambda a: tf.convert_to_tensor(a)
+        return np.asarray(x.numpy(), order="C"), lambda a: tf.convert_to_tensor(a)
     if kind in ("jax", "jaxlib"):
         jax = sys.modules["jax"]
-        return np.ascontiguousarray(x), lambda a: jax.numpy.asarray(a)
-    return np.asarray(x, order="C"), lambda a: a if a.ndim else a[()]
+        return np.asarray(x, order="C"), lambda a: jax.numpy.asarray(a)
+    array = np.asarray(x, order="C")
+    return array.astype(
+        array.dtype.newbyteorder("="), copy=False
+    ), lambda a: a if a.ndim else a[()]  # agents add natively
 
 
 def _bfloat16() -> Any:

@@ -14,6 +14,7 @@ class Source:
     unnamed = False  # one array
     once = False  # it cannot be read again
     total = 0
+    slots = False  # its records are read by tasks of Spark, which need slots
     shapes: Mapping[str, tuple[int, ...]] = {}
     columns: tuple[str, ...] = ()
 
@@ -23,6 +24,10 @@ class Source:
 
     def cancel(self) -> None:
         """Ends read, from another thread."""
+
+    def waits(self) -> str:
+        """Return what read waits for before its next record, as far as that is known; "" for nothing."""
+        return ""
 
     def finish(self) -> Any:
         """What inference made of the data, behind read."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tfcluster import feed_link, feed_source, feed_spark
+from tfcluster import feed_link, feed_source, feed_spark, spark_gpus
 from tfcluster.errors import UsageError
 from tfcluster.feed_data import Source, check_arrow, check_spark, chosen
 
@@ -72,6 +72,8 @@ def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
 class SparkFrame(Source):
     """A DataFrame, of a classic session or of Spark Connect: each partition is delivered by its task of Spark."""
 
+    slots = True
+
     def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
         if names := plan.get("columns"):
             frame = frame.select(*chosen(names, frame.columns, plan))
@@ -80,15 +82,20 @@ class SparkFrame(Source):
         for field in frame.schema.fields:
             check_spark(field.name, field.dataType)
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
+        self._profile = spark_gpus.for_feed(frame.sparkSession)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         feed_spark.whole(feed_link, feed_source)
         stage = feed_source.spark_stage(dict(order), epoch)
-        return feed_spark.summed(self._collect(self._frame.mapInArrow(stage, feed_source.SPARK_SCHEMA), epoch))
+        staged = feed_spark.mapped(self._frame, stage, feed_source.SPARK_SCHEMA, self._profile)
+        return feed_spark.summed(self._collect(staged, epoch))
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
         with feed_spark.jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
             return list(frame.collect())
+
+    def waits(self) -> str:
+        return feed_spark.waits(self._frame.sparkSession, self._group)
 
     def cancel(self) -> None:
         feed_spark.cancel(self._frame.sparkSession, self._group)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfcluster import feed_data, feed_link, feed_notebook, feed_predict, feed_source, feed_spark
+from tfcluster import feed_data, feed_link, feed_notebook, feed_predict, feed_source, feed_spark, spark_gpus
 from tfcluster.errors import UsageError
 from tfcluster.feed_answers import PREDICTION
 from tfcluster.feed_source import Refused
@@ -239,6 +239,8 @@ class _Collected:
 class SparkPredictions(feed_data.Source):
     """A DataFrame whose records are fed; the value is a DataFrame of the same session."""
 
+    slots = True
+
     def __init__(self, frame: Any, plan: Mapping[str, Any], again: bool) -> None:
         there = list(frame.columns)
         if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
@@ -252,6 +254,7 @@ class SparkPredictions(feed_data.Source):
         self._frame = frame.select(*(_quoted(name) for name in names))
         self._output = str(plan.get("output") or "")
         self._group = f"tfcluster-inference-{secrets.token_hex(8)}"
+        self._profile = spark_gpus.for_feed(frame.sparkSession)
         self._value: Any = None
         self._mode = "overwrite" if again else "error"
         if self._output and not again and _exists(frame.sparkSession, self._output):
@@ -267,7 +270,7 @@ class SparkPredictions(feed_data.Source):
         stage = feed_predict.spark_stage(dict(order), self._feed, self._keep)
         spark = self._frame.sparkSession
         with feed_spark.jobs(spark, self._group, "tfcluster: inference"):
-            staged = _computed(self._frame.mapInArrow(stage, schema))
+            staged = _computed(feed_spark.mapped(self._frame, stage, schema, self._profile))
             said = staged.where(f"{feed_predict.STATUS} IS NOT NULL").select(feed_predict.STATUS).collect()
             states = [json.loads(row[0]) for row in said]
             for state in states:
@@ -302,7 +305,10 @@ class SparkPredictions(feed_data.Source):
                 kind = pa.list_(kind)
             fields.append(StructField(field.name, from_arrow_type(feed_predict.spark_type(kind)), True))
         unpack = feed_predict.spark_unpack(results.serialize().to_pybytes(), self._keep)
-        return staged.mapInArrow(unpack, StructType([*self._kept_fields(), *fields]))
+        return feed_spark.mapped(staged, unpack, StructType([*self._kept_fields(), *fields]), self._profile)
+
+    def waits(self) -> str:
+        return feed_spark.waits(self._frame.sparkSession, self._group)
 
     def cancel(self) -> None:
         feed_spark.cancel(self._frame.sparkSession, self._group)

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import feed_data, feed_link, feed_records, feed_source, feed_spark
+from tfcluster import feed_data, feed_link, feed_records, feed_source, feed_spark, spark_gpus
 from tfcluster.errors import UsageError
 
 # What Python said, in an exception of the JVM's.
@@ -18,9 +18,12 @@ _PYTHONS = re.compile(r"PythonException: (Traceback \(most recent call last\):\n
 class SparkRdd(feed_data.Source):
     """An RDD of tuples, dicts, arrays or scalars: the first record shows the columns and their types."""
 
+    slots = True
+
     def __init__(self, rdd: Any, plan: Mapping[str, Any]) -> None:
         if plan.get("mode") == "inference":
             raise UsageError("inference of an RDD: make it a DataFrame first (rdd.toDF())")
+        spark_gpus.for_feed(rdd.context, rdd=True)
         self._rdd = rdd
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
         self._form = feed_records.Form("value", 0, (), (), ())
@@ -57,6 +60,9 @@ class SparkRdd(feed_data.Source):
         with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():
             said = staged.collect()
         return feed_spark.summed(feed_source.Delivered(*each) for each in said)
+
+    def waits(self) -> str:
+        return feed_spark.waits(self._rdd.context, self._group)
 
     def cancel(self) -> None:
         feed_spark.cancel(self._rdd.context, self._group)

@@ -22,6 +22,11 @@ def whole(*modules: Any) -> None:
         cloudpickle.register_pickle_by_value(module)
 
 
+def mapped(frame: Any, stage: Any, schema: Any, profile: Any) -> Any:
+    """frame.mapInArrow, with a resource profile if there is one: Spark's before 4.0 has no such parameter."""
+    return frame.mapInArrow(stage, schema, **({} if profile is None else {"profile": profile}))
+
+
 def summed(said: Iterable[Any]) -> int:
     """The records of all partitions, of what their tasks say (feed_source.Delivered)."""
     parts = list(said)
@@ -50,6 +55,23 @@ def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
     finally:
         for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             context.setLocalProperty(key, None)
+
+
+def waits(spark: Any, group: str) -> str:
+    """Return that a running job of the group has no slot, and who has them; "" where it has one.
+
+    Spark Connect does not tell: "".
+    """
+    if hasattr(spark, "interruptTag") and not hasattr(spark, "_jsparkSession"):
+        return ""
+    tracker = getattr(spark, "sparkContext", spark).statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
+    stages = {stage for job in jobs if job.status == "RUNNING" for stage in job.stageIds}
+    running = {stage: s.numActiveTasks for stage in tracker.getActiveStageIds() if (s := tracker.getStageInfo(stage))}
+    if not stages & running.keys() or any(running[stage] for stage in stages & running.keys()):
+        return ""
+    others = sum(running.values())
+    return f"waiting for a free slot of Spark: {others} {'task' if others == 1 else 'tasks'} of other jobs run"
 
 
 def cancel(spark: Any, group: str) -> None:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from tfcluster.errors import ClusterError, raised
+from tfcluster.program import installed
 
 Answer = Callable[[str, Mapping[str, Any]], Any]
 
@@ -101,20 +102,10 @@ def _forget_dead() -> None:
     _path, _engine = "", None
 
 
-def _installed() -> str:
-    """Return the program whose `tfcluster install` installed this package; "" for none."""
-    try:
-        with open(os.path.join(os.path.dirname(__file__), "_program.txt"), encoding="utf-8") as f:
-            program = f.read().strip()
-    except OSError:
-        return ""
-    return program if os.access(program, os.X_OK) else ""
-
-
 def _start() -> str:
     """Start `tfcluster gate`, which ends with this process. Called with _lock held."""
     global _path, _engine, _started_by
-    program = os.environ.get("TFCLUSTER_BINARY") or _installed() or shutil.which("tfcluster")
+    program = os.environ.get("TFCLUSTER_BINARY") or installed() or shutil.which("tfcluster")
     if not program:
         raise ClusterError("there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it")
     ours, theirs = socket.socketpair()

@@ -33,12 +33,12 @@ import inspect
 import os
 import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 from tfcluster import hooks
+from tfcluster.keras_replicas import average_kept_values, spans_workers, strategy_of, writes_here
 
 TRAINER = "keras.src.backend.tensorflow.trainer"
 BACKUP = "keras.src.callbacks.backup_and_restore"
@@ -55,20 +55,6 @@ def install() -> None:
     hooks.when_imported(BACKUP, patch_backup)
     hooks.when_imported(CHECKPOINT, patch_checkpoint)
     hooks.when_imported(SAVING, patch_saving)
-
-
-def spans_workers(strategy: Any) -> bool:
-    """Return whether a strategy is MultiWorkerMirrored with several workers."""
-    extended = getattr(strategy, "extended", None)
-    in_multi_worker_mode = getattr(extended, "_in_multi_worker_mode", None)
-    return type(extended).__name__ == "CollectiveAllReduceExtended" and bool(
-        in_multi_worker_mode and in_multi_worker_mode()
-    )
-
-
-def writes_here(strategy: Any) -> bool:
-    """Return whether this worker's files are the ones that are kept."""
-    return not spans_workers(strategy) or bool(strategy.extended.should_checkpoint)
 
 
 # ---------------------------------------------------------------- trainer
@@ -139,7 +125,8 @@ def _fit(original: Callable[..., Any]) -> Callable[..., Any]:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         _one_step_per_execution(self)
         history = original(self, *args, **kwargs)
-        average_kept_values(self)
+        if spans_workers(strategy_of(self)):
+            average_kept_values(self)
         return history
 
     return fit
@@ -149,52 +136,18 @@ def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
         _one_step_per_execution(self)
-        average_kept_values(self)
+        if spans_workers(strategy_of(self)):
+            average_kept_values(self)
         return original(self, *args, **kwargs)
 
     return evaluate
 
 
 def _one_step_per_execution(model: Any) -> None:
-    if spans_workers(_strategy(model)) and getattr(model, "steps_per_execution", 1) != 1:
+    if spans_workers(strategy_of(model)) and getattr(model, "steps_per_execution", 1) != 1:
         print("tfcluster: steps_per_execution is 1: TensorFlow cannot compile more under MultiWorkerMirrored")
         model.steps_per_execution = 1
         model.train_function = model.test_function = model.predict_function = None
-
-
-def average_kept_values(model: Any) -> None:
-    """Set the variables that layers keep beside their weights to the mean over all workers.
-
-    All workers must call it. Without such variables it sends nothing.
-    """
-    strategy = _strategy(model)
-    if not spans_workers(strategy):
-        return
-    kept = [v for v in model.non_trainable_variables if v.aggregation == "none" and "float" in str(v.dtype)]
-    if not kept:
-        return
-    of, means = _means.get(model, ([], None))
-    if means is None or [id(v) for v in of] != [id(v) for v in kept]:
-        means = _means_of(kept, strategy)
-        _means[model] = kept, means
-    for variable, mean in zip(kept, means(), strict=True):
-        variable.value.assign(mean)
-
-
-# By model: the averaged variables, and the function that averages them, traced once.
-_means: weakref.WeakKeyDictionary[Any, tuple[list[Any], Any]] = weakref.WeakKeyDictionary()
-
-
-def _means_of(kept: list[Any], strategy: Any) -> Any:
-    import tensorflow as tf
-
-    @tf.function
-    @tf.autograph.experimental.do_not_convert
-    def means() -> list[Any]:
-        here = strategy.run(lambda: [tf.identity(v.value) for v in kept])
-        return [strategy.reduce("MEAN", value, axis=None) for value in here]
-
-    return means
 
 
 # -------------------------------------------------------------- callbacks
@@ -218,7 +171,7 @@ def patch_backup(module: ModuleType) -> None:
 
     @functools.wraps(train_end)
     def on_train_end(self: Any, logs: Any = None) -> None:
-        if writes_here(_strategy(self.model)):
+        if writes_here(self.model):
             train_end(self, logs)
 
     cls._save_model, cls.on_train_end = _save_model, on_train_end
@@ -274,14 +227,10 @@ def patch_checkpoint(module: ModuleType) -> None:
     cls._save_model = _save_model
 
 
-def _strategy(model: Any) -> Any:
-    return getattr(model, "_distribute_strategy", None)
-
-
 @contextlib.contextmanager
 def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
     """Have a callback write below a temporary folder unless this worker's files are kept."""
-    if writes_here(_strategy(model)):
+    if writes_here(model):
         yield
         return
     folder = tempfile.mkdtemp(prefix="tfcluster-not-chief-")

@@ -180,6 +180,7 @@ class Objects:
             "columns": source.columns,
             "total": source.total,
             "once": source.once,
+            "slots": source.slots,
         }
 
     def do_feed_start(self, id: str, order: dict[str, Any], epochs: int) -> bool:
@@ -191,6 +192,10 @@ class Objects:
         """How far the delivery is, once more than seen epochs are delivered or it has ended."""
         feeding = _feeds[id]
         return gate.Later(lambda tell: feeding.wait(seen, tell))
+
+    def do_feed_waits(self, id: str) -> str:
+        """Return what the delivery waits for; "" for nothing."""
+        return _feeds[id].source.waits()
 
     def do_feed_stop(self, id: str) -> bool:
         """Ends the delivery."""

@@ -1,6 +1,6 @@
 """Progress of Keras's fit, without changes of the program.
 
-A callback is added to every Model.fit of Keras 3 (TensorFlow backend) and tf_keras.
+A callback is added to every Model.fit of Keras 3, on each backend, and of tf_keras.
 It reports step, epoch and metrics to the agent at most five times a second and
 never blocks. Under ParameterServerStrategy, where Keras forbids callbacks for
 batches, it reports epochs only.
@@ -16,18 +16,22 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tfcluster import hooks
+from tfcluster import hooks, keras_callbacks
 from tfcluster.channel import REPORT_INTERVAL, Channel, number
+
+TRAINERS = {"tensorflow": "TensorFlowTrainer", "jax": "JAXTrainer", "torch": "TorchTrainer"}
+"""By Keras' backend, the class with fit and evaluate."""
 
 
 def install(channel: Channel) -> None:
     """Add the callback to fit, now or after Keras's import."""
 
-    def patch_keras(module: ModuleType) -> None:
+    def patch_keras(module: ModuleType, name: str) -> None:
         from keras.src.callbacks import Callback, CallbackList
 
-        module.TensorFlowTrainer.fit = _with_callback(module.TensorFlowTrainer.fit, Callback, CallbackList, channel)
-        module.TensorFlowTrainer.evaluate = _with_result(module.TensorFlowTrainer.evaluate, channel)
+        trainer = getattr(module, name)
+        trainer.fit = _with_callback(trainer.fit, Callback, CallbackList, channel)
+        trainer.evaluate = _with_result(trainer.evaluate, channel)
 
     def patch_tf_keras(module: ModuleType) -> None:
         from tf_keras.src.callbacks import Callback, CallbackList
@@ -35,7 +39,8 @@ def install(channel: Channel) -> None:
         module.Model.fit = _with_callback(module.Model.fit, Callback, CallbackList, channel)
         module.Model.evaluate = _with_result(module.Model.evaluate, channel)
 
-    hooks.when_imported("keras.src.backend.tensorflow.trainer", patch_keras)
+    for backend, name in TRAINERS.items():
+        hooks.when_imported(f"keras.src.backend.{backend}.trainer", functools.partial(patch_keras, name=name))
     hooks.when_imported("tf_keras.src.engine.training", patch_tf_keras)
 
 
@@ -66,25 +71,13 @@ def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel
             given = signature.bind(self, *args, **kwargs)
         except TypeError:
             return fit(self, *args, **kwargs)  # raises the error of the call
-        callbacks = given.arguments.get("callbacks")
-        if isinstance(callbacks, list_type):
-            ours.set_model(self)
-            ours.set_params(callbacks.params)
-            callbacks.callbacks.append(ours)
-        else:
-            given.arguments["callbacks"] = [*_as_list(callbacks), ours]
-        if forbidden:
-            return fit(*given.args, **given.kwargs)
-        with channel.steps.fitting():
+        theirs = given.arguments.get("callbacks")
+        counted = contextlib.nullcontext() if forbidden else channel.steps.fitting()
+        with keras_callbacks.added(theirs, list_type, self, [], [ours]) as callbacks, counted:
+            given.arguments["callbacks"] = callbacks
             return fit(*given.args, **given.kwargs)
 
     return fit_and_tell
-
-
-def _as_list(callbacks: Any) -> list[Any]:
-    if callbacks is None:
-        return []
-    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:

@@ -151,6 +151,7 @@ class Host:
         identity: str,
         python: str,
         hold: bool,
+        gpus: int,
         seconds: float,
     ) -> list[dict[str, Any]]:
         """Start agents, each in its own slot, once Spark has enough slots."""
@@ -161,17 +162,18 @@ class Host:
         threading.Thread(
             target=_fulfil, args=(brought, self._bring, program), name="tfcluster-spark-bring", daemon=True
         ).start()
-        self._slots(driver, launch, agents, seconds)
+        self._slots(driver, launch, agents, gpus, seconds)
         launch.holds = hold
         order: spark_task.Order = {
             "agents": agents,
             "coordinator": coordinator,
             "hold": hold,
+            "gpus": gpus,
             "python": python,
             "machine": platform.machine(),
             "barrier": True,
             "identity": identity,
-            "slots": self._session.slots_each(),
+            "slots": self._session.slots_each(gpus),
             **brought.result(),
         }
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
@@ -227,12 +229,12 @@ class Host:
                 self._shipped[digest] = name
         return {"program": name, "digest": digest}
 
-    def _slots(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], seconds: float) -> None:
+    def _slots(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], gpus: int, seconds: float) -> None:
         """Wait until Spark has enough slots for the agents, and report what it has."""
         until = time.monotonic() + seconds
         said = ""
         while not self._given_up(launch):
-            have, words = self._session.slots(len(agents), launch.group)
+            have, words = self._session.slots(len(agents), launch.group, gpus)
             have = max(have, 0)
             if have >= len(agents):
                 return

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import spark_connect, spark_task
+from tfcluster import spark_connect, spark_gpus, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
@@ -45,6 +45,7 @@ class Session:
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
+        self._gpus = spark_gpus.Agents(spark)
         self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
         self._gone = ""  # why Spark Connect's server counts as gone
         self._looked = self._answered = time.monotonic()  # of its server: last check, last answer
@@ -158,7 +159,8 @@ class Session:
             "application": self.conf("spark.app.id", ""),
             "dynamic": self.conf("spark.dynamicAllocation.enabled", "false") == "true",
             "speculation": self.conf("spark.speculation", "false") == "true",
-            "gpus": self.conf("spark.task.resource.gpu.amount", ""),
+            "gpus": self.conf(spark_gpus.TASK, ""),
+            "executor_gpus": self.conf(spark_gpus.EXECUTOR, ""),
             "host": self.conf("spark.driver.host", ""),
         }
         if not self.connect:
@@ -193,25 +195,30 @@ class Session:
             os.rename(aside.name, kept)
         self._sc.addFile(kept)
 
-    def slots_each(self) -> int:
-        """Return how many tasks an executor runs at once; 0 if unknown."""
+    def slots_each(self, gpus: int = 0) -> int:
+        """Return how many tasks with this number of GPUs an executor runs at once; 0 if unknown."""
         if _in_driver(self.conf("spark.master", "")):  # with local[N], N is the number of cores, not the setting
             return 0
         cores = self.conf("spark.executor.cores", "")
-        return max(1, int(cores) // int(self.conf("spark.task.cpus", "1") or 1)) if cores else 0
+        limits = [int(cores) // int(self.conf("spark.task.cpus", "1") or 1)] if cores else []
+        if gpus and (have := self.conf(spark_gpus.EXECUTOR, "")):
+            limits.append(int(have) // gpus)
+        return max(1, min(limits)) if limits else 0
 
-    def slots(self, wanted: int, group: str) -> tuple[int, str]:
+    def _task_cpus(self) -> int:
+        return int(self.conf("spark.task.cpus", "1") or 1)
+
+    def slots(self, wanted: int, group: str, gpus: int = 0) -> tuple[int, str]:
         """Return how many tasks Spark can run at once, and a description. Jobs to find out have this group."""
-        have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic()
+        have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic(gpus)
         master = self.conf("spark.master", "")
         more = next((setting for kind, setting in _MORE.items() if master.startswith(kind)), _MORE["spark"])
         remedy = f"ask for fewer executors, free or add workers, or raise {more}"
         return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
-    def _slots_classic(self) -> tuple[int, str]:
+    def _slots_classic(self, gpus: int) -> tuple[int, str]:
         jsc = self._sc._jsc.sc()
-        profile = jsc.resourceProfileManager().defaultResourceProfile()
-        have = int(jsc.maxNumConcurrentTasks(profile))
+        have = int(jsc.maxNumConcurrentTasks(self._gpus.known(gpus)))
         hosts: dict[str, int] = {}
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
         local = _in_driver(self._sc.master)
@@ -250,12 +257,7 @@ class Session:
         """Return why a submitted stage may not run yet; "" if unknown."""
         if self.connect:
             return "Spark starts the stage: it waits for free slots"
-        tracker = self._sc._jsc.sc().statusTracker()
-        running = 0
-        for stage in tracker.getActiveStageIds():
-            info = self._sc.statusTracker().getStageInfo(stage)
-            if info is not None and not info.name.startswith("tfcluster "):
-                running += info.numActiveTasks
+        _, running = spark_gpus.running(self._sc)
         if running:
             return (
                 f"{_count(running, 'task')} of this session's own Spark jobs hold slots: wait for them, or cancel them"
@@ -265,19 +267,21 @@ class Session:
     def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
         """Run the barrier stage and return each task's answer."""
         _by_value()
-        n = len(order["agents"])
+        n, gpus = len(order["agents"]), order["gpus"]
         if self.connect:
             with contextlib.suppress(AttributeError):
                 self.spark.addTag(group)
-            frame = self.spark.range(0, n, 1, n).mapInArrow(spark_task.agents_arrow(order), "said string", barrier=True)
+            stage_of = spark_task.agents_arrow(order)
+            frame = self.spark.range(0, n, 1, n)
+            frame = frame.mapInArrow(stage_of, "said string", barrier=True, **self._gpus.asked(gpus))
             return [json.loads(row.said) for row in frame.collect()]
         self._sc.setJobGroup(group, stage, interruptOnCancel=True)
         try:
-            said = None if order["hold"] or self._speculates() else self._pipe(order, stage)
+            said = None if gpus or self._speculates() else self._pipe(order, stage)
             piped = said is not None
             if said is None:
                 data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
-                data.setName(stage)
+                self._gpus.give(data, gpus).setName(stage)
                 said = [json.loads(line) for line in data.collect()]
             if self._retried(group, piped):  # the agents of its first attempt run, too
                 return [{**s, "error": "Spark lost an executor while the agents were started"} for s in said]
