@@ -1,6 +1,10 @@
 package coordinator
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +15,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -24,7 +32,16 @@ import (
 // dropped.
 type batches struct {
 	grpc.ServerStream
-	in chan *clusterpb.LogBatch
+	executor string
+	in       chan *clusterpb.LogBatch
+}
+
+// Context has the executor's certificate.
+func (b *batches) Context() context.Context {
+	certificate := &x509.Certificate{Subject: pkix.Name{CommonName: b.executor}}
+	return peer.NewContext(context.Background(), &peer.Peer{
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}},
+	})
 }
 
 func (b *batches) Recv() (*clusterpb.LogBatch, error) {
@@ -36,11 +53,40 @@ func (b *batches) Recv() (*clusterpb.LogBatch, error) {
 }
 func (b *batches) Send(*clusterpb.LogAck) error { return nil }
 
-// running is a run of two workers that have entered, an agent's stream of logs, and a
+// TestLinesOfAnotherTask: an executor reports about its own task only.
+func TestLinesOfAnotherTask(t *testing.T) {
+	t.Parallel()
+	r := startRunning(t, 0)
+	forged := &batches{executor: "0", in: make(chan *clusterpb.LogBatch, 1)}
+	forged.in <- &clusterpb.LogBatch{Run: 1, Attempt: 1, Task: "worker:1", Lines: []*clusterpb.Line{{Text: "forged"}}}
+	close(forged.in)
+	if err := r.Logs(forged); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "executor 0 has no task worker:1, only worker:0") {
+		t.Errorf("lines of another executor's task: %v", err)
+	}
+	conn := newAgentConn("0")
+	r.do(func() {
+		r.execs.agents["0"] = conn
+		r.agentMessage(conn, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: &clusterpb.TaskEvent{
+			Run: 1, Attempt: 1, Task: "worker:1", Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{Code: 3}},
+		}}})
+		if task := r.lc.OpenTask(1, cluster.TaskID{Role: cluster.Worker, Index: 1}); task == nil {
+			t.Error("executor 0 ended worker:1")
+		}
+	})
+	r.exited(0, 1, &clusterpb.Exited{})
+	r.exited(1, 1, &clusterpb.Exited{})
+	r.wrote(0, 1, 0, true)
+	r.wrote(1, 1, 0, true, "its own")
+	if st, text := r.wait(); st.GetState() != "finished" || strings.Contains(text, "forged") {
+		t.Errorf("the run is %s:\n%s", st.GetState(), text)
+	}
+}
+
+// running is a run of two workers that have entered, their agents' streams of logs, and a
 // client that follows the run.
 type running struct {
 	*coordinated
-	logs chan *clusterpb.LogBatch
+	logs [2]chan *clusterpb.LogBatch
 
 	mu    sync.Mutex
 	shown []string                  // guarded by mu: lines and notes, in their order
@@ -49,22 +95,27 @@ type running struct {
 
 func startRunning(t *testing.T, maxRestarts int) *running {
 	t.Helper()
-	r := &running{coordinated: coordinate(t, true), logs: make(chan *clusterpb.LogBatch), over: make(chan *clusterpb.RunStatus, 1)}
+	r := &running{coordinated: coordinate(t, true), over: make(chan *clusterpb.RunStatus, 1)}
 	r.do(func() {
 		r.runs.program = &clusterpb.StartRequest{}
 		r.runs.records = append(r.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
 		r.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1, Options: &clusterpb.RunOptions{MaxRestarts: int32(maxRestarts)}}})
 	})
 	r.enter(1)
-	served := make(chan error, 2)
-	go func() { served <- r.Logs(&batches{in: r.logs}) }()
+	served := make(chan error, 3)
+	for i := range r.logs {
+		r.logs[i] = make(chan *clusterpb.LogBatch)
+		go func() { served <- r.Logs(&batches{executor: fmt.Sprint(i), in: r.logs[i]}) }()
+	}
 	stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: r.update}
 	go func() {
 		served <- r.Control().(*control).Follow(&clusterpb.FollowRequest{Run: 1, FromStart: true}, stream)
 	}()
 	t.Cleanup(func() {
-		close(r.logs)
-		for range 2 {
+		for _, logs := range r.logs {
+			close(logs)
+		}
+		for range 3 {
 			if err := <-served; err != nil {
 				t.Error(err)
 			}
@@ -111,7 +162,7 @@ func (r *running) wrote(task, attempt, first int, end bool, texts ...string) {
 	for _, text := range texts {
 		b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: time.Now().UnixNano(), Text: text})
 	}
-	r.logs <- b
+	r.logs[task] <- b
 }
 
 // delay is how long lines stay behind the word of their task's end: longer than a driver

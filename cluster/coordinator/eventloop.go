@@ -81,8 +81,13 @@ func (l *eventLoop) stopTimers() {
 }
 
 // sleep waits for d, ctx or the cluster's end.
-func (l *eventLoop) sleep(ctx context.Context, d time.Duration) error {
+func (l *eventLoop) sleep(ctx context.Context, d time.Duration) error { return l.await(ctx, nil, d) }
+
+// await waits for a change, at most for d.
+func (l *eventLoop) await(ctx context.Context, changed <-chan struct{}, d time.Duration) error {
 	select {
+	case <-changed:
+		return nil
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
@@ -94,14 +99,5 @@ func (l *eventLoop) sleep(ctx context.Context, d time.Duration) error {
 
 // awaitChange waits for a change, at most a second, because durations change all the time.
 func (l *eventLoop) awaitChange(ctx context.Context, changed <-chan struct{}) error {
-	select {
-	case <-changed:
-		return nil
-	case <-time.After(time.Second):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.done:
-		return status.Error(codes.Unavailable, ErrOver.Error())
-	}
+	return l.await(ctx, changed, time.Second)
 }

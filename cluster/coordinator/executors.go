@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"cmp"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -9,8 +11,9 @@ import (
 )
 
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
-// except generation.
+// except tasks and generation.
 type executors struct {
+	tasks        map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
 	agents       map[cluster.ExecutorID]*agentConn
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
@@ -19,11 +22,24 @@ type executors struct {
 	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
-func newExecutors() executors {
+func newExecutors(roles []*clusterpb.Role) executors {
+	tasks := map[cluster.ExecutorID]string{}
+	for _, e := range cluster.ExecutorRequests(roles) {
+		tasks[e.ID] = e.Task.String()
+	}
 	return executors{
+		tasks:  tasks,
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
+}
+
+// checkTask refuses what an executor reports about a task of another one.
+func (e *executors) checkTask(id cluster.ExecutorID, task string) error {
+	if own, ok := e.tasks[id]; !ok || own != task {
+		return fmt.Errorf("executor %s has no task %s, only %s: it cannot report about another executor's", id, task, cmp.Or(own, "none"))
+	}
+	return nil
 }
 
 // expectFiles records at a launch that an executor with its own disk will send files. Loop

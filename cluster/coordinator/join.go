@@ -211,8 +211,16 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	case *clusterpb.AgentMessage_Heartbeat:
 		c.heartbeat(conn.exec, m.Heartbeat)
 	case *clusterpb.AgentMessage_Task:
+		if err := c.execs.checkTask(conn.exec, m.Task.GetTask()); err != nil {
+			c.log.Warn("a task's event is ignored", "err", err)
+			return
+		}
 		c.taskEvent(m.Task)
 	case *clusterpb.AgentMessage_Barrier:
+		if err := c.execs.checkTask(conn.exec, m.Barrier.GetTask()); err != nil {
+			c.log.Warn("an arrival at a barrier is ignored", "err", err)
+			return
+		}
 		c.arrive(m.Barrier)
 	case *clusterpb.AgentMessage_FilesSent:
 		c.filesSent(conn.exec, m.FilesSent)
@@ -319,8 +327,9 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	}
 }
 
-// Logs implements the Coordinator service.
+// Logs implements the Coordinator service. An executor writes lines of its own task only.
 func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, clusterpb.LogAck]) error {
+	id := cluster.ExecutorID(auth.PeerName(stream.Context()))
 	for {
 		b, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -331,6 +340,9 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 		}
 		if _, err := cluster.ParseTask(b.GetTask()); err != nil || b.GetRun() < 1 {
 			return status.Error(codes.InvalidArgument, "a batch without a task or run")
+		}
+		if err := c.execs.checkTask(id, b.GetTask()); err != nil {
+			return status.Error(codes.PermissionDenied, err.Error())
 		}
 		next := c.store.Append(b)
 		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next}); err != nil {

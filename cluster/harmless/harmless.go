@@ -24,6 +24,7 @@ func Messages() []Message {
 		{"cuda_dnn.cc", "Unable to register cuDNN factory", "XLA is linked in twice"},
 		{"cuda_fft.cc", "Unable to register cuFFT factory", "XLA is linked in twice"},
 		{"cuda_blas.cc", "Unable to register cuBLAS factory", "XLA is linked in twice"},
+		{"cuda_platform.cc", "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)", "the package tensorflow, which can use GPUs, on a machine without a driver for them; tensorflow-cpu does not ask"},
 		{"port.cc", "oneDNN custom operations are on", "rounding may differ between machines"},
 		{"cpu_feature_guard.cc", "This TensorFlow binary is optimized to use available CPU instructions", "a line about the build"},
 		{"", "in other operations, rebuild TensorFlow with the appropriate compiler flags", "the second half of the line above"},

@@ -11,10 +11,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// peerWords matches the errors by which TensorFlow, and PyTorch and JAX through gloo and NCCL,
-// report that a peer failed.
+// peerWords matches the errors by which TensorFlow, PyTorch and JAX through gloo and NCCL, and collective
+// calls (package groups) report that a peer failed.
 var peerWords = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
+		`|a collective call failed: .*(has left the group|did not arrive|does not answer)` +
 		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })
 
@@ -214,6 +215,9 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
 		f.Kind = "out_of_memory"
 		f.Remedy = "use a smaller batch or model, or reserve with more --memory"
+	case strings.HasPrefix(e.GetReason(), "cannot be started"):
+		f.Kind = "lost"
+		f.Remedy = "repair on that host what the reason names, or reserve with another --python or --venv; then run %tfcluster start again"
 	case e.GetReason() != "":
 		f.Kind = "lost"
 		f.Remedy = "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"

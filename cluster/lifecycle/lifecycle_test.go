@@ -65,6 +65,10 @@ func TestEchoes(t *testing.T) {
 		"UnavailableError: tasks are unhealthy":                                                                                                           true,
 		"RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:51090":                                                    true,
 		"ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:1: Connection reset by peer":   true,
+		"RuntimeError: a collective call failed: worker:1 has left the group":                                                                             true,
+		"RuntimeError: a collective call failed: barrier: worker:1 did not arrive: 1s have passed":                                                        true,
+		"RuntimeError: a collective call failed: barrier: the executor of worker:1 does not answer: 1s have passed":                                       true,
+		"RuntimeError: a collective call failed: call 1 of worker:0 is barrier, of worker:1 it is all_gather":                                             false,
 		"torch.distributed.DistBackendError: NCCL error, unhandled system error\nncclRemoteError: A call failed possibly due to a remote process exiting": true,
 		"ConnectionResetError: [Errno 104] Connection reset by peer":                                                                                      false,
 		"ValueError: bad batch": false,
@@ -87,6 +91,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: no such file"}, "another --python"},
 		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {

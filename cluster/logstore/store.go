@@ -186,13 +186,6 @@ func (s *Store) Written(run int32) int64 {
 	return n
 }
 
-// Bytes returns the size of the store on disk.
-func (s *Store) Bytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bytes
-}
-
 // Reached returns how many lines of a task's attempt have arrived and been passed to
 // subscribers, and whether the stream has ended.
 func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, ended bool) {

@@ -205,7 +205,6 @@ func TestCountsDoNotWait(t *testing.T) {
 		_, leave := s.Subscribe(1, func([]*clusterpb.Line) {})
 		leave()
 		s.Lines(1)
-		s.Bytes()
 		s.Reached(1, "worker:0", 1)
 	}()
 	select {

@@ -247,9 +247,6 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 	})
 }
 
-// holdsStage returns whether the stage that starts agents runs until they end.
-func (a *allocation) holdsStage() bool { return sizeOf(a.req.Executors).gpus > 0 }
-
 // launchTimeout bounds the time until Spark has a session, or slots for agents.
 func (a *allocation) launchTimeout() time.Duration {
 	return time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
@@ -297,7 +294,7 @@ func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, 
 	var said []started
 	err := h.call(ctx, "launch", map[string]any{
 		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "identity": a.req.Identity, "python": a.req.Reserve.GetPython(),
-		"hold": hold, "seconds": wait.Seconds(),
+		"hold": hold, "gpus": sizeOf(a.req.Executors).gpus, "seconds": wait.Seconds(),
 	}, &said)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage, see the Spark UI", wait+startTimeout)

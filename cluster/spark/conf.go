@@ -68,9 +68,8 @@ func settings(req cluster.Request, host string) map[string]string {
 	if size.memory > 0 { // agent and tasks use memory outside the JVM's heap
 		conf["spark.executor.memoryOverhead"] = strconv.FormatInt(size.memory>>20, 10) + "m"
 	}
-	if size.gpus > 0 {
+	if size.gpus > 0 { // a resource profile assigns them to agents; the session's other tasks, a feed's too, need none
 		conf["spark.executor.resource.gpu.amount"] = strconv.Itoa(int(size.gpus))
-		conf["spark.task.resource.gpu.amount"] = strconv.Itoa(int(size.gpus))
 	}
 	for key, value := range r.GetEngine() {
 		if name, ok := strings.CutPrefix(key, engineConf); ok {

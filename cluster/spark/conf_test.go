@@ -28,7 +28,7 @@ func TestSettings(t *testing.T) {
 	got := settings(request(engine, size, nil, &clusterpb.Resources{MemoryBytes: 1 << 30}), "10.1.2.3")
 	for key, want := range map[string]string{
 		"spark.master": "yarn", "spark.yarn.queue": "night", "spark.jars.packages": "a:b:1", "spark.executor.instances": "3", "spark.cores.max": "6",
-		"spark.task.cpus": "2", "spark.executor.memoryOverhead": "3072m", "spark.executor.resource.gpu.amount": "2", "spark.task.resource.gpu.amount": "2",
+		"spark.task.cpus": "2", "spark.executor.memoryOverhead": "3072m", "spark.executor.resource.gpu.amount": "2", "spark.task.resource.gpu.amount": "",
 		"spark.pyspark.python": "/py", "spark.driver.host": "10.1.2.3", "spark.dynamicAllocation.enabled": "false",
 		"spark.executor.cores": "8", "spark.app.name": "mine", // --conf stands over what we set
 	} {

@@ -4,6 +4,7 @@
 //
 // A stage starts one agent in each slot and ends; its tasks run package slot. The agents run on
 // in sessions of their own and end with the executor's JVM, which they watch. Thus one core per
-// executor is enough, and the session is free for other jobs. With GPUs the stage runs until
-// the agents end, because Spark would assign the GPUs to other jobs.
+// executor is enough, and the session is free for other jobs. A resource profile assigns GPUs to
+// the stage. In a session of the notebook, whose executors may have GPUs of several agents, the
+// stage then runs until the agents end, because Spark would assign the GPUs to others.
 package spark

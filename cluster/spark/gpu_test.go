@@ -10,8 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
-// TestGPUs: GPUs that Spark assigns are those of the tasks, and Spark's slot is held
-// for as long as they are.
+// TestGPUs: GPUs that Spark assigns are those of the tasks, those of a lost executor also of the next one.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
 	discovery := filepath.Join(t.TempDir(), "gpus.sh")
@@ -39,13 +38,13 @@ func TestGPUs(t *testing.T) {
 }
 
 // TestGPUsOfASession: GPUs are refused on a session whose tasks get none, naming its
-// settings.
+// setting.
 func TestGPUsOfASession(t *testing.T) {
 	t.Parallel()
 	c := engine.Get(t)
 	s := startNotebook(t, c, append(many(t, c), "spark.executor.cores=1", "spark.cores.max=1")...)
 	f := s.lent(c).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} }).Reserved()
-	if !strings.Contains(f.GetSummary(), "spark.task.resource.gpu.amount=1 where the session is made") {
+	if !strings.Contains(f.GetSummary(), "spark.executor.resource.gpu.amount where the session is made") {
 		t.Errorf("failure is %v", f)
 	}
 }

@@ -46,8 +46,10 @@ type hostEvent struct {
 	Master      string `json:"master"`
 	Application string `json:"application"`
 	Dynamic     bool   `json:"dynamic"`
-	GPUs        string `json:"gpus"`
-	UI          string `json:"ui"`
+	// ExecutorGPUs are those of an executor, GPUs those of each task of the session; "" if none.
+	GPUs         string `json:"gpus"`
+	ExecutorGPUs string `json:"executor_gpus"`
+	UI           string `json:"ui"`
 }
 
 type hostReply struct {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -217,10 +218,23 @@ func (a *allocation) checkSession() error {
 	switch {
 	case hello.Dynamic:
 		return errors.New("this session allocates executors dynamically, so Spark removes those without jobs: set spark.dynamicAllocation.enabled=false explicitly where the session is made")
-	case gpus > 0 && hello.GPUs == "" && !hello.Connect && !strings.HasPrefix(hello.Master, "local"):
-		return fmt.Errorf("%d GPUs asked for, this session gives its tasks none: set spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount=%d where the session is made", gpus, gpus)
+	case gpus > 0 && hello.GPUs == "" && hello.ExecutorGPUs == "" && !hello.Connect && !strings.HasPrefix(hello.Master, "local"):
+		return fmt.Errorf("%d GPUs asked for, this session's executors have none: set spark.executor.resource.gpu.amount where the session is made", gpus)
 	}
 	return nil
+}
+
+// holdsStage returns whether the stage that starts agents runs until they end, because Spark would assign their
+// GPUs to other tasks. In a session that the driver makes the agents alone get GPUs, and if an executor has those of
+// one agent, the next agent cannot get there: its stage ends, and the slot is free for tasks of a feed.
+func (a *allocation) holdsStage() bool {
+	gpus := sizeOf(a.req.Executors).gpus
+	if gpus == 0 || onNotebookSession(a.req.Reserve) {
+		return gpus > 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.hello.ExecutorGPUs != strconv.Itoa(int(gpus))
 }
 
 // maxLog is how many bytes at the end of a session's log are searched; the log grows while the

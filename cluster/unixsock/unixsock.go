@@ -7,10 +7,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxPath is the longest name of a socket that a client can connect to.
+const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // Listen listens on a unix socket that only this user can connect to: it has mode 0600, is in a
 // private folder, and the user ID of every peer is checked.
@@ -18,25 +22,50 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create the socket's folder: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("remove a stale socket: %w", err)
+	// It gets its name when it listens: one with that name on which nobody listens was left by a killed process. The
+	// first name is as long, and is what ss(8) and the peers' system calls show.
+	dir, base := filepath.Split(path)
+	aside := dir + base[:len(base)-1] + "~"
+	for _, stale := range []string{path, aside} {
+		if err := os.Remove(stale); err != nil && !os.IsNotExist(err) {
+			return nil, fmt.Errorf("remove a stale socket: %w", err)
+		}
 	}
-	ln, err := net.Listen("unix", path)
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("listen on %s: its name has %d bytes, a socket's at most %d", path, len(path), maxPath)
+	}
+	ln, err := net.Listen("unix", aside)
 	if err != nil {
-		return nil, err // the error names the socket
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
+	own := &ownListener{UnixListener: ln.(*net.UnixListener), path: path}
+	own.SetUnlinkOnClose(false) // it is renamed
 	// The umask is not used for this, because it applies to the whole process and to files that
 	// other goroutines create meanwhile. Until Chmod, the folder's mode and the peer check
 	// protect the socket.
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = ln.Close()
-		return nil, fmt.Errorf("set the socket's mode: %w", err)
+	if err := errors.Join(os.Chmod(aside, 0o600), os.Rename(aside, path)); err != nil {
+		_ = os.Remove(aside)
+		_ = own.Close()
+		return nil, fmt.Errorf("set the socket's mode and name: %w", err)
 	}
-	return &ownListener{ln.(*net.UnixListener)}, nil
+	return own, nil
 }
 
 // ownListener accepts only connections of the same user.
-type ownListener struct{ *net.UnixListener }
+type ownListener struct {
+	*net.UnixListener
+	path   string
+	remove sync.Once // a later socket may have the same name
+}
+
+// Close removes the socket.
+func (l *ownListener) Close() error {
+	l.remove.Do(func() { _ = os.Remove(l.path) }) // its folder may be gone
+	return l.UnixListener.Close()
+}
+
+// Addr returns the socket's name.
+func (l *ownListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 // Accept returns the next connection of this user; it closes connections of other users.
 func (l *ownListener) Accept() (net.Conn, error) {
@@ -68,22 +97,14 @@ func peerUID(conn *net.UnixConn) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// sweepAge is the age of a socket that Sweep removes: a younger one may be about to listen.
-const sweepAge = time.Minute
-
 // Sweep removes sockets on which nobody listens any more: their processes were killed. Errors are ignored: a socket
 // that stays harms nobody.
-func Sweep(pattern string) { sweep(pattern, sweepAge) }
-
-func sweep(pattern string, age time.Duration) {
+func Sweep(pattern string) {
 	left, err := filepath.Glob(pattern)
 	if err != nil {
 		return
 	}
 	for _, path := range left {
-		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < age {
-			continue
-		}
 		conn, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
 			_ = conn.Close() // it lives

@@ -87,7 +87,7 @@ func (i *Intake) fromAnswerer(a *answerer, m message) bool {
 		i.grantSlots()
 		return true
 	case "put":
-		if !a.granted[m.Slot] || m.Bytes < 1 || m.Bytes > i.seg.SlotSize() {
+		if !a.granted[m.Slot] || m.Bytes < 1 || m.Bytes > i.seg.Layout().SlotSize(m.Slot) {
 			return false
 		}
 		delete(a.granted, m.Slot)

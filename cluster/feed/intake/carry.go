@@ -76,7 +76,7 @@ func fromDriver(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.F
 // fill reads a batch that follows its line into the slot.
 func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 	i.mu.Lock()
-	granted := p.granted[m.Slot] && m.Bytes <= i.seg.SlotSize()
+	granted := p.granted[m.Slot] && m.Bytes <= i.seg.Layout().SlotSize(m.Slot)
 	i.mu.Unlock()
 	for buffer, at := make([]byte, min(carryChunk, max(m.Bytes, 0))), int64(0); granted && at < m.Bytes; {
 		n, err := io.ReadFull(from, buffer[:min(m.Bytes-at, carryChunk)])

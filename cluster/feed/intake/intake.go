@@ -75,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory
 	}
-	seg, err := memory.New("tfcluster-feed", cfg.Memory, slots)
+	seg, err := memory.New("tfcluster-feed", memory.Class{Slots: slots, Size: cfg.Memory / slots})
 	if err != nil {
 		return nil, fmt.Errorf("open the feed of %s: %w", cfg.Task, err)
 	}
@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Intake{
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
-		driver: newDriver(), room: room{slots: make([]slot, seg.Slots())}, sources: sources{producers: map[int64]*producer{}},
+		driver: newDriver(), room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
 	}
 	i.freed = sync.NewCond(&i.mu)
 	i.work.Go(func() { i.accept(ctx) })
@@ -193,5 +193,5 @@ func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), 
 
 // segmentFile returns what a peer maps.
 func (i *Intake) segmentFile() (place, *os.File) {
-	return place{Size: i.seg.SlotSize() * int64(i.seg.Slots()), Slots: i.seg.Slots()}, i.seg.File()
+	return place{Size: i.seg.Layout().Size(), Slots: slots}, i.seg.File()
 }

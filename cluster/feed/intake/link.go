@@ -186,9 +186,7 @@ func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
 	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
 	if len(pieces) > 0 {
-		if stream, err = i.cfg.Client.Send(ctx); err != nil {
-			err = fmt.Errorf("move records to %s: %w", m.GetTo(), err)
-		}
+		stream, err = i.cfg.Client.Send(ctx)
 	}
 	for _, p := range pieces {
 		if err == nil {
@@ -205,8 +203,8 @@ func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMo
 		i.drop(p)
 		i.mu.Unlock()
 	}
-	if err == nil && stream != nil {
-		_, err = stream.CloseAndRecv()
+	if stream != nil && (err == nil || errors.Is(err, io.EOF)) {
+		_, err = stream.CloseAndRecv() // where the driver refused the pieces, Send has EOF and this has the reason
 	}
 	if err != nil {
 		return rows, fmt.Errorf("move records to %s: %w", m.GetTo(), err)

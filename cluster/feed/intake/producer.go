@@ -106,7 +106,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		p.wants++
 		i.grantSlots()
 	case "put":
-		if !p.granted[m.Slot] || m.Rows < 1 || m.Bytes < 1 || m.Bytes > i.seg.SlotSize() {
+		if !p.granted[m.Slot] || m.Rows < 1 || m.Bytes < 1 || m.Bytes > i.seg.Layout().SlotSize(m.Slot) {
 			p.peer.send(message{Op: "stop", Reason: "a producer wrote to a slot that it does not have"}, nil)
 			return false
 		}

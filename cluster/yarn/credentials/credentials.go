@@ -33,11 +33,6 @@ func FromProto(t *yarnpb.Token) *Token {
 	return &Token{Identifier: t.GetIdentifier(), Password: t.GetPassword(), Kind: t.GetKind(), Service: t.GetService()}
 }
 
-// Proto returns the message of a token.
-func (t *Token) Proto() *yarnpb.Token {
-	return &yarnpb.Token{Identifier: t.Identifier, Password: t.Password, Kind: &t.Kind, Service: &t.Service}
-}
-
 // String describes the token without its secret.
 func (t *Token) String() string { return fmt.Sprintf("%s for %q", t.Kind, t.Service) }
 

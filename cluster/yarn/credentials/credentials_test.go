@@ -24,7 +24,7 @@ func TestForms(t *testing.T) {
 	c := &yarnpb.Credentials{}
 	for _, s := range some.Tokens {
 		alias := s.Service
-		c.Tokens = append(c.Tokens, &yarnpb.CredentialsKV{Alias: &alias, Token: s.Proto()})
+		c.Tokens = append(c.Tokens, &yarnpb.CredentialsKV{Alias: &alias, Token: &yarnpb.Token{Identifier: s.Identifier, Password: s.Password, Kind: &s.Kind, Service: &s.Service}})
 	}
 	for name, secret := range some.Secrets {
 		c.Secrets = append(c.Secrets, &yarnpb.CredentialsKV{Alias: &name, Secret: secret})

@@ -56,7 +56,7 @@ type Cluster struct {
 }
 
 // startLimit is how long the daemons may take to become ready on a loaded machine.
-const startLimit = 120 * time.Second
+const startLimit = 5 * time.Minute
 
 // Start starts a Hadoop that runs until the test ends.
 func Start(t testing.TB, o Options) *Cluster {

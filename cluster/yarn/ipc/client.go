@@ -52,7 +52,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		c.drop(conn, true)
-		if ctx.Err() != nil {
+		if _, permanent := errors.AsType[*NegotiationError](err); permanent || ctx.Err() != nil {
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -107,6 +108,45 @@ func TestAlwaysHung(t *testing.T) {
 	defer cancel()
 	if err := callKill(ctx, c); errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("after the caller's deadline: %v", err)
+	}
+}
+
+// TestNoCommonWay: where client and server allow no common way to authenticate, the call is not tried again and the
+// server is not called unreachable.
+func TestNoCommonWay(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { tries <- n }()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n++
+			r := bufio.NewReader(c)
+			if _, err := r.Discard(7); err == nil {
+				_, _ = readCall(r)
+				_, _ = c.Write(responseFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+					&yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum(), Auths: []*yarnpb.RpcSasl_SaslAuth{{Method: new("KERBEROS"), Mechanism: new("GSSAPI")}}}))
+			}
+			c.Close()
+		}
+	}()
+	c := NewClient([]string{l.Addr().String()}, time.Minute, Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
+	defer c.Close()
+	err = callKill(t.Context(), c)
+	if _, ok := errors.AsType[*NegotiationError](err); !ok || errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "it offers KERBEROS") {
+		t.Errorf("the call ended with %v", err)
+	}
+	l.Close()
+	if n := <-tries; n != 1 {
+		t.Errorf("the client connected %d times", n)
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *digest) respond(challenge string, wanted []string) (string, error) {
 	if d.qop == qopConf {
 		// rc4 is sufficient: Java's other ciphers rely on MD5 as well.
 		if d.cipher = "rc4"; !slices.Contains(splitList(c["cipher"]), d.cipher) {
-			return "", fmt.Errorf("the server encrypts with %s, not with rc4: set hadoop.rpc.protection to integrity, or allow rc4", c["cipher"])
+			return "", &NegotiationError{fmt.Sprintf("YARN encrypts with %s, and tfcluster with rc4 alone: ask the administrator to allow rc4 in YARN's Java, or to set hadoop.rpc.protection to integrity in core-site.xml, on the cluster and here", c["cipher"])}
 		}
 		response += `,cipher="` + d.cipher + `"`
 	}
@@ -72,8 +72,8 @@ func chooseQOP(wanted []string, offer string) (string, error) {
 			return w, nil
 		}
 	}
-	return "", fmt.Errorf("the server offers %s, our configuration (hadoop.rpc.protection) allows %s",
-		strings.Join(offered, ", "), strings.Join(wanted, ", "))
+	return "", &NegotiationError{fmt.Sprintf("YARN offers %s, hadoop.rpc.protection in core-site.xml here allows %s: use the cluster's configuration",
+		strings.Join(offered, ", "), strings.Join(wanted, ", "))}
 }
 
 // verify checks the server's proof that it knows the password.

@@ -32,6 +32,12 @@ func (e *RemoteError) Error() string {
 	return e.Class + ": " + e.Text
 }
 
+// NegotiationError says that the server answered, and that there is no way to authenticate that both allow. The next
+// attempt would end in the same way.
+type NegotiationError struct{ text string }
+
+func (e *NegotiationError) Error() string { return e.text }
+
 // IsException reports whether an error is one of these exceptions of a server. Class names have no package.
 func IsException(err error, classes ...string) bool {
 	e, ok := errors.AsType[*RemoteError](err)

@@ -28,7 +28,7 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 		case m.GetState() == yarnpb.RpcSasl_NEGOTIATE && d == nil:
 			auth := tokenAuth(m.GetAuths())
 			if auth == nil {
-				return fmt.Errorf("the server accepts no tokens: it offers %s", methods(m.GetAuths()))
+				return &NegotiationError{"YARN accepts no tokens, it offers " + methods(m.GetAuths())}
 			}
 			encode := base64.StdEncoding.EncodeToString
 			d = newDigest(encode(token.Identifier), encode(token.Password), auth.GetProtocol()+"/"+auth.GetServerId())

@@ -168,9 +168,3 @@ func (c *Client) Labels(ctx context.Context) ([]*yarnpb.NodeLabel, error) {
 	r, err := call(ctx, c.ipc, "getClusterNodeLabels", &yarnpb.GetClusterNodeLabelsRequest{}, &yarnpb.GetClusterNodeLabelsResponse{})
 	return r.GetNodeLabels(), explain("list the node labels", err)
 }
-
-// ResourceTypes returns the resource types of the cluster: memory-mb, vcores, yarn.io/gpu.
-func (c *Client) ResourceTypes(ctx context.Context) ([]*yarnpb.ResourceTypeInfo, error) {
-	r, err := call(ctx, c.ipc, "getResourceTypeInfo", &yarnpb.GetAllResourceTypeInfoRequest{}, &yarnpb.GetAllResourceTypeInfoResponse{})
-	return r.GetResourceTypeInfo(), explain("list the resource types", err)
-}

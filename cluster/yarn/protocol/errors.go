@@ -73,6 +73,9 @@ func explain(action string, err error) error {
 	// A call that no server answered in time also wraps DeadlineExceeded, although the caller's context has
 	// time left.
 	unreachable := errors.Is(err, ipc.ErrUnreachable)
+	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered {
+		return fmt.Errorf("%s: %w", action, err)
+	}
 	if !unreachable && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return fmt.Errorf("%s: %w", action, err)
 	}

@@ -13,6 +13,9 @@ import (
 func TestExplainSilence(t *testing.T) {
 	t.Parallel()
 	hung := fmt.Errorf("%w from rm:8030 for 5s: %w", ipc.ErrUnreachable, context.DeadlineExceeded)
+	if err := explain("call", &ipc.NegotiationError{}); errors.Is(err, ErrUnreachable) {
+		t.Errorf("a server that answered is unreachable: %v", err)
+	}
 	if err := explain("call", hung); !errors.Is(err, ErrUnreachable) {
 		t.Error(err)
 	}

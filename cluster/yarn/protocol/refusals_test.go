@@ -92,10 +92,6 @@ func testQueries(t *testing.T, y *yarn) {
 	if labels, err := c.Labels(ctx); err != nil || len(labels) != 1 || labels[0].GetName() != "fast" {
 		t.Errorf("the labels are %v: %v", labels, err)
 	}
-	types, err := c.ResourceTypes(ctx)
-	if err != nil || len(types) != 3 {
-		t.Errorf("the types are %v: %v", types, err)
-	}
 	for range 2 {
 		if err := c.Kill(ctx, m.id, "no more queries"); err != nil {
 			t.Error(err)
