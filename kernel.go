@@ -101,7 +101,7 @@ func sessionOptions(connectionFile, interpreter string) (session.Options, error)
 	return session.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
 		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Engines: engines(nil),
-		History: history{},
+		History: history{}, Remains: remainsOfInstall,
 	}, nil
 }
 

@@ -44,8 +44,8 @@ func (b busyRequests) begin(cell string) {
 
 // onSubshell reports whether a message answers a request to a subshell (JEP 91).
 func onSubshell(frames [][]byte) bool {
-	m, err := wire.Decode(frames)
-	if err != nil {
+	m, err := wire.Split(frames)
+	if err != nil || !bytes.Contains(m.Parent(), []byte(`"subshell_id"`)) { // cheaper than to decode it
 		return false
 	}
 	var parent wire.Header

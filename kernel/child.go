@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -217,6 +218,7 @@ func (k *Kernel) childStatus(frames [][]byte, parent string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.iopub.Send(frames, false)
+	k.passed.note(frames, parent)
 	if idle := k.childBusy.note(frames, parent); !idle {
 		if r := k.awaiting(parent, begun); r != nil {
 			r.seen |= begun
@@ -249,6 +251,7 @@ func (k *Kernel) fromControl(frames [][]byte) {
 	if msgType == "kernel_info_reply" {
 		frames = k.addBanner(frames)
 	}
+	k.replyPassed(parent)
 	k.control.Send(frames)
 }
 
@@ -288,6 +291,7 @@ func (k *Kernel) childReady(c *child) {
 	k.child = c
 	clear(k.hidden) // the previous child did not run them
 	k.skipTicks()
+	k.hide(tick{count: k.count, after: mend})
 	if k.count > 0 { // a later child continues the count
 		k.hide(tick{count: k.count + 1})
 	}
@@ -297,6 +301,9 @@ func (k *Kernel) childReady(c *child) {
 		c.send(o)
 	}
 	for _, r := range k.outstanding {
+		r.sent = true
+	}
+	for _, r := range k.passed {
 		r.sent = true
 	}
 	clear(k.childBusy)
@@ -348,10 +355,11 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; fix the cause, then restart the kernel"
 	}
 	if !again {
-		k.refuseWaiting()
+		k.waiting = nil // refusePassed and refuseLost answer its requests
 		k.skipTicks()
 	}
 	k.refuseLost(why + "; " + outlook)
+	k.refusePassed(cmp.Or(k.broken, why+"; "+outlook))
 	k.pump()
 	return again
 }

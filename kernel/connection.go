@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
 // Connection is the contents of a connection file
@@ -20,10 +22,13 @@ type Connection struct {
 	Key         string `json:"key"`
 	Scheme      string `json:"signature_scheme"`
 	KernelName  string `json:"kernel_name,omitempty"`
+
+	curve *zmtp.CurveKeys // nil without encryption; not for the child, whose link is a private socket
 }
 
-// ErrCurve is returned for a connection file with keys for CurveZMQ, which the kernel does not implement.
-var ErrCurve = errors.New("the connection file asks for CurveZMQ encryption, which this kernel does not support: set KernelManager.transport_encryption to \"disabled\" or \"auto\"")
+// ErrCurve is returned for a connection file whose CURVE keys cannot be used. The wrapping error
+// contains no part of a key.
+var ErrCurve = errors.New("the CURVE keys of the connection file cannot be used")
 
 // ReadConnection reads a connection file and checks that its settings are supported.
 func ReadConnection(path string) (*Connection, error) {
@@ -31,21 +36,25 @@ func ReadConnection(path string) (*Connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open connection file: %w", err)
 	}
-	var curve struct {
+	var keys struct {
 		Public string `json:"curve_publickey"`
 		Secret string `json:"curve_secretkey"`
 	}
 	c := &Connection{}
-	if err := errors.Join(json.Unmarshal(b, c), json.Unmarshal(b, &curve)); err != nil {
+	if err := errors.Join(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
 		return nil, fmt.Errorf("read connection file %s: %w", path, err)
 	}
 	switch {
-	case curve.Public != "" || curve.Secret != "":
-		return nil, ErrCurve
 	case c.Scheme != "" && c.Scheme != "hmac-sha256":
 		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported, only hmac-sha256", path, c.Scheme)
 	case c.Transport != "tcp" && c.Transport != "ipc":
 		return nil, fmt.Errorf("connection file %s: the transport %q is not supported, only tcp and ipc", path, c.Transport)
+	case keys.Public == "" && keys.Secret == "":
+		return c, nil
+	}
+	c.curve, err = zmtp.ParseCurveKeys(keys.Public, keys.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("connection file %s: %w: %w; start the kernel again, with a new file, or set transport_encryption of Jupyter's kernel manager to \"disabled\"", path, ErrCurve, err)
 	}
 	return c, nil
 }

@@ -17,17 +17,18 @@ const (
 
 // childState is the state of the child, ipykernel, and of the requests sent to it.
 type childState struct {
-	child       *child       // nil while none is ready
-	waiting     []outgoing   // messages that wait for a child to be ready
-	outstanding []*request   // cells forwarded and not finished, in order
-	seq         uint64       // sequence number of the last request to the child
-	marks       markers      // to detect lost messages
-	childBusy   busyRequests // requests that the child is processing
-	repair      string       // ID of the request of endAborting
-	checkPlan   checkPlan    // interval of the next checkLost
-	watchTimer  *time.Timer  // runs checkLost
-	broken      string       // why no child can be started any more
-	deaths      int          // consecutive deaths of children that lived less than minLife
+	child       *child         // nil while none is ready
+	waiting     []outgoing     // messages that wait for a child to be ready
+	outstanding []*request     // cells forwarded and not finished, in order
+	seq         uint64         // sequence number of the last request to the child
+	marks       markers        // to detect lost messages
+	childBusy   busyRequests   // requests that the child is processing
+	passed      passedRequests // requests other than cells
+	repair      string         // ID of the request of endAborting
+	checkPlan   checkPlan      // interval of the next checkLost
+	watchTimer  *time.Timer    // runs checkLost
+	broken      string         // why no child can be started any more
+	deaths      int            // consecutive deaths of children that lived less than minLife
 }
 
 // track adds a cell that is sent to the child. The caller holds mu.

@@ -214,18 +214,22 @@ func (k *Kernel) fromShell(frames [][]byte) {
 	case "shutdown_reply":
 		return
 	}
+	k.replyPassed(parent)
 	k.shell.Send(frames)
 }
 
 // executed forwards an execute_reply.
 func (k *Kernel) executed(frames [][]byte, parent string) {
-	var reply wire.ExecuteReply
-	if m, err := wire.Decode(frames); err != nil || m.Unmarshal(&reply) != nil {
-		reply.Status = "error"
-	}
 	k.mu.Lock() // held during Send, so that a failure aborts no cell that arrives after the reply
 	defer k.mu.Unlock()
-	k.shell.Send(frames)
+	k.shell.Send(frames) // first of all: a client waits for it
+	var reply struct {   // the traceback and the like are not read
+		Status         string `json:"status"`
+		ExecutionCount int    `json:"execution_count"`
+	}
+	if m, err := wire.Split(frames); err != nil || m.Unmarshal(&reply) != nil {
+		reply.Status = "error"
+	}
 	r := k.awaiting(parent, replied)
 	if r == nil {
 		return // of a subshell
@@ -290,7 +294,7 @@ func (k *Kernel) addBanner(frames [][]byte) [][]byte {
 func (k *Kernel) ask(m *wire.Message) {
 	var q wire.CursorRequest
 	if m.Unmarshal(&q) != nil {
-		k.forward(shellChannel, m.Frames)
+		k.pass(shellChannel, m)
 		return
 	}
 	k.work.Go(func() { // the Interceptor may have to ask the child; shell must not wait for it

@@ -26,10 +26,11 @@ const (
 func (k *Kernel) open() error {
 	var err error
 	opt := zmtp.Options{
+		Curve:   k.conn.curve,
 		Refused: func(peer string, err error) { k.log.Warn("peer rejected", "peer", peer, "err", err) },
 		Trusts:  k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
 	}
-	unsigned := zmtp.Options{Refused: opt.Refused, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
+	unsigned := zmtp.Options{Curve: opt.Curve, Refused: opt.Refused, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
 	beat, pub := unsigned, unsigned
 	beat.QueueHard = echoBytes
 	pub.Note = k.droppedNote

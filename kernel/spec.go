@@ -18,10 +18,13 @@ type Spec struct {
 	Metadata      map[string]any    `json:"metadata"`
 }
 
-// NewSpec returns the kernelspec of a Python kernel with a debugger. argv contains
-// {connection_file} in place of the path.
+// NewSpec returns the kernelspec of a Python kernel with a debugger and encrypted channels (JEP
+// 145). argv contains {connection_file} in place of the path.
 func NewSpec(displayName string, argv []string, env map[string]string) Spec {
-	return Spec{Argv: argv, DisplayName: displayName, Language: "python", InterruptMode: "message", Env: env, Metadata: map[string]any{"debugger": true}}
+	return Spec{
+		Argv: argv, DisplayName: displayName, Language: "python", InterruptMode: "message", Env: env,
+		Metadata: map[string]any{"debugger": true, "supported_encryption": []string{"curve"}},
+	}
 }
 
 // JSON returns the contents of kernel.json.

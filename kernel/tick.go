@@ -113,6 +113,9 @@ func (k *Kernel) ticked(id string, content []byte) {
 	defer k.pump() // cells may wait for it
 	aborted := bytes.Contains(content, []byte(`"aborted"`))
 	if !aborted && !bytes.Contains(content, []byte(`"KeyboardInterrupt"`)) || t.failed >= tickRetries {
+		if bytes.Contains(content, []byte(`"error"`)) {
+			k.log.Warn("a hidden request failed in the child", "reply", string(content))
+		}
 		return
 	}
 	if t.failed++; t.failed == 1 {

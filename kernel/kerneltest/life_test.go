@@ -35,18 +35,25 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Ensure a killed Python fails the running cell, and that a new one continues the count.
+// Ensure a killed Python fails the running cell and other requests, and that a new one
+// continues the count.
 func TestChildDies(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	f.Run("x = 1")
-	dies, after := f.Execute("import os; os.kill(os.getpid(), 9)"), f.Execute("%toy lines 1 0")
+	dies, after := f.Execute("import os, time; time.sleep(0.5); os.kill(os.getpid(), 9)"), f.Execute("%toy lines 1 0")
+	behind := f.Send("complete_request", map[string]any{"code": "x", "cursor_pos": 1})
 	r := f.Executed(dies, "error")
 	if r.EName != "PythonDied" || !strings.Contains(r.EValue, "killed by signal 9 (SIGKILL); a new one is starting") {
 		t.Errorf("%s: %s", r.EName, r.EValue)
 	}
 	f.Executed(after, "aborted")
 	f.Until(after)
+	var c wire.ExecuteReply
+	if err := f.Reply("complete_reply", behind).Unmarshal(&c); err != nil || c.EName != "PythonDied" {
+		t.Errorf("completion behind it: %+v %v", c, err)
+	}
+	f.Until(behind)
 	if r, text := f.Run("print('x' in globals())"); text != "False\n" || r.ExecutionCount != 3 {
 		t.Errorf("the new Python: [%d] %q", r.ExecutionCount, text)
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// Ensure this kernel passes every test of the protocol suite and of features.py that a plain
-// ipykernel passes, with the same versions and clients.
-func TestSuites(t *testing.T) {
-	t.Parallel()
-	python := kerneltest.Python(t)
+// kernelspecs returns a Python with jupyter_client and a Jupyter data folder with the kernels
+// plain, ipykernel, and before, this kernel. Without such a Python it skips the test.
+func kernelspecs(t *testing.T) (python, data string) {
+	t.Helper()
+	python = kerneltest.Python(t)
 	if err := exec.Command(python, "-c", "import jupyter_client").Run(); err != nil {
 		t.Skip("no jupyter_client in " + python)
 	}
-	data := t.TempDir()
+	data = t.TempDir()
 	binary := filepath.Join(data, "toykernel")
 	if out, err := exec.Command("go", "build", "-o", binary, "./toykernel").CombinedOutput(); err != nil {
 		t.Fatalf("build the toy kernel: %v\n%s", err, out)
@@ -37,6 +37,20 @@ func TestSuites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return python, data
+}
+
+// encrypts reports whether a Python's jupyter_client and libzmq can encrypt kernel channels.
+func encrypts(python string) bool {
+	return exec.Command(python, "-c", "import zmq; from jupyter_client.manager import KernelManager; KernelManager.transport_encryption; assert zmq.has('curve')").Run() == nil
+}
+
+// Ensure this kernel passes every test of the protocol suite and of features.py that a plain
+// ipykernel passes, with the same versions and clients, in clear text and with encrypted
+// channels.
+func TestSuites(t *testing.T) {
+	t.Parallel()
+	python, data := kernelspecs(t)
 	for _, suite := range []string{"jkt.py", "features.py"} {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
@@ -47,14 +61,33 @@ func TestSuites(t *testing.T) {
 			if len(plain) == 0 {
 				t.Fatalf("ipykernel itself passes nothing:\n%s", log)
 			}
-			before, log := passed(t, python, data, suite, "before")
-			for _, test := range slices.Sorted(maps.Keys(plain)) {
-				if !before[test] {
-					t.Errorf("%s passes on plain ipykernel, but not on this kernel:\n%s", test, log)
+			for _, policy := range []string{"disabled", "required"} {
+				if policy == "required" && !encrypts(python) {
+					t.Log("jupyter_client is older than 8.9, or libzmq has no CURVE: not tried with encryption")
+					continue
 				}
+				before, log := passed(t, python, data, suite, "before", "TRANSPORT_ENCRYPTION="+policy)
+				for _, test := range slices.Sorted(maps.Keys(plain)) {
+					if !before[test] {
+						t.Errorf("encryption %s: %s passes on plain ipykernel, but not on this kernel:\n%s", policy, test, log)
+					}
+				}
+				t.Logf("encryption %s: %d of %d tests that pass on ipykernel", policy, len(before), len(plain))
 			}
-			t.Logf("%d of %d tests that pass on ipykernel", len(before), len(plain))
 		})
+	}
+}
+
+// Ensure Jupyter's transport_encryption does what it says, as encryption.py has it.
+func TestEncryption(t *testing.T) {
+	t.Parallel()
+	python, data := kernelspecs(t)
+	if !encrypts(python) {
+		t.Skip("jupyter_client is older than 8.9, or libzmq has no CURVE")
+	}
+	ok, log := passed(t, python, data, "encryption.py", "before")
+	if len(ok) != strings.Count(log, "(__main__.Encryption.test_") || len(ok) == 0 {
+		t.Errorf("%d tests pass:\n%s", len(ok), log)
 	}
 }
 
@@ -65,13 +98,14 @@ const suiteLimit = 4 * time.Minute
 var result = regexp.MustCompile(`(?m)^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:.*\n)*?.*?\b(ok|FAIL|ERROR|skipped)\b`)
 
 // passed returns the tests that pass, and the output.
-func passed(t *testing.T, python, data, suite, name string) (map[string]bool, string) {
+func passed(t *testing.T, python, data, suite, name string, env ...string) (map[string]bool, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, suite, "-v")
 	cmd.Dir = "testdata"
 	cmd.Env = append(os.Environ(), "KERNEL="+name, "JUPYTER_PATH="+data, "IPYTHONDIR="+t.TempDir(), "JUPYTER_PLATFORM_DIRS=1")
+	cmd.Env = append(cmd.Env, env...)
 	out, _ := cmd.CombinedOutput() // a failing test is not an error here
 	set := make(map[string]bool)
 	for _, m := range result.FindAllStringSubmatch(string(out), -1) {

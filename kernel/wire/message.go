@@ -47,9 +47,8 @@ type Message struct {
 	at     int // index of the delimiter
 }
 
-// Decode splits a message into its parts. It does not check the signature. The Message refers
-// to frames.
-func Decode(frames [][]byte) (*Message, error) {
+// Split splits a message into its parts, but does not decode its header.
+func Split(frames [][]byte) (*Message, error) {
 	for i, f := range frames {
 		if !bytes.Equal(f, delimiter) {
 			continue
@@ -57,16 +56,25 @@ func Decode(frames [][]byte) (*Message, error) {
 		if len(frames) < i+6 {
 			return nil, ErrShort
 		}
-		m := &Message{Frames: frames, at: i}
-		if err := json.Unmarshal(frames[i+2], &m.Header); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrBadHeader, err)
-		}
-		if m.Header.MsgID == "" || m.Header.MsgType == "" {
-			return nil, fmt.Errorf("%w: id or type is missing", ErrBadHeader)
-		}
-		return m, nil
+		return &Message{Frames: frames, at: i}, nil
 	}
 	return nil, ErrNoDelimiter
+}
+
+// Decode splits a message into its parts. It does not check the signature. The Message refers
+// to frames.
+func Decode(frames [][]byte) (*Message, error) {
+	m, err := Split(frames)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(m.RawHeader(), &m.Header); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadHeader, err)
+	}
+	if m.Header.MsgID == "" || m.Header.MsgType == "" {
+		return nil, fmt.Errorf("%w: id or type is missing", ErrBadHeader)
+	}
+	return m, nil
 }
 
 // Peek returns the type of a message and its parent's ID without decoding anything else.

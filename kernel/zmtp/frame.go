@@ -51,13 +51,17 @@ func (m Message) Size() int64 {
 // AppendMessage appends the encoded frames of a message to b (RFC 23, "Framing").
 func AppendMessage(b []byte, m Message) []byte {
 	for i, f := range m {
-		var flags byte
-		if i < len(m)-1 {
-			flags = flagMore
-		}
-		b = append(appendHeader(b, flags, len(f)), f...)
+		b = append(appendHeader(b, moreFlag(m, i), len(f)), f...)
 	}
 	return b
+}
+
+// moreFlag returns the flags of frame i of a message.
+func moreFlag(m Message, i int) byte {
+	if i < len(m)-1 {
+		return flagMore
+	}
+	return 0
 }
 
 // frameReader reads the frames and messages of one peer within the limits of Options.
@@ -67,6 +71,7 @@ type frameReader struct {
 	maxMessage int64
 	maxFrames  int
 	allowed    allowance
+	opener     *opener // nil for a peer without encryption
 }
 
 // frameOverhead is added to the size of each frame, so that many empty ones count too.
@@ -89,7 +94,10 @@ func (fr *frameReader) frame() (flags byte, body []byte, err error) {
 		return 0, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLong, size, fr.maxFrame)
 	}
 	body, err = fr.body(int(size))
-	return flags, body, err
+	if err != nil || fr.opener == nil {
+		return flags, body, err
+	}
+	return fr.opener.open(flags, body) // for a moment there are two copies, of a peer that has the public key
 }
 
 func (fr *frameReader) length(flags byte) (uint64, error) {
@@ -180,11 +188,14 @@ func parseCommand(body []byte) (name string, data []byte, err error) {
 	return string(body[1 : 1+n]), body[1+n:], nil
 }
 
+// commandBody returns the body of a command.
+func commandBody(name string, data []byte) []byte {
+	return append(append([]byte{byte(len(name))}, name...), data...)
+}
+
 // appendCommand appends an encoded command.
-func appendCommand(b []byte, name string, data []byte) []byte {
-	b = appendHeader(b, flagCommand, 1+len(name)+len(data))
-	b = append(append(b, byte(len(name))), name...)
-	return append(b, data...)
+func appendCommand(b, body []byte) []byte {
+	return append(appendHeader(b, flagCommand, len(body)), body...)
 }
 
 // noEOF returns io.ErrUnexpectedEOF for io.EOF, because the stream ended inside a frame.

@@ -2,6 +2,7 @@ package zmtp
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,12 +20,13 @@ var ErrHandshake = errors.New("zmtp: handshake refused")
 const (
 	greetingSize   = 64
 	mechanismStart = 12
-	mechanismEnd   = 32
+	mechanismEnd   = 32 // as-server follows
+	asServer       = 1
 	versionMajor   = 3
 	versionMinor   = 1
 )
 
-// Limits of a handshake: a READY command contains a socket type and an identity and is small.
+// Limits of a handshake: metadata are a socket type and an identity, and small.
 const (
 	maxReady    = 4096
 	maxIdentity = 255
@@ -36,70 +38,65 @@ const (
 	propIdentity   = "Identity"
 )
 
-// handshake exchanges greetings and READY commands and returns the identity chosen by the peer,
-// if any. The caller has set a deadline on nc.
-func handshake(nc net.Conn, fr *frameReader, kind socketKind) (identity []byte, err error) {
-	if _, err := nc.Write(greeting()); err != nil {
-		return nil, fmt.Errorf("send greeting: %w", err)
+// Mechanisms of a greeting.
+const (
+	mechanismNull  = "NULL"
+	mechanismCurve = "CURVE"
+)
+
+// handshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
+// keys. It returns the identity chosen by the peer, if any, and what encrypts for it, nil
+// without keys. The caller has set a deadline on nc.
+func handshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
+	mechanism := mechanismNull
+	if keys != nil {
+		mechanism = mechanismCurve
 	}
-	if err := readGreeting(fr.r); err != nil {
-		return nil, err
+	if err := greet(nc, fr.r, mechanism); err != nil {
+		return nil, nil, err
 	}
-	var meta []byte
-	meta = appendProperty(meta, propSocketType, []byte(kind.name))
-	meta = appendProperty(meta, propIdentity, nil)
-	if _, err := nc.Write(appendCommand(nil, "READY", meta)); err != nil {
+	if keys != nil {
+		return curveHandshake(nc, fr, kind, newCurveServer(keys, rand.Reader))
+	}
+	identity, err = nullHandshake(nc, fr, kind)
+	return identity, nil, err
+}
+
+// greet exchanges greetings. libzmq closes the connection when it reads another mechanism than
+// its own, before it has sent its own. So ours is sent after the peer's was read, which it sends
+// once it knows the version: then it can be named. It is sent even if it is another one, because
+// then libzmq does not connect again.
+func greet(nc net.Conn, r io.Reader, mechanism string) error {
+	g := greeting(mechanism)
+	if _, err := nc.Write(g[:mechanismStart]); err != nil {
+		return fmt.Errorf("send greeting: %w", err)
+	}
+	theirs, err := readGreeting(r)
+	if err != nil {
+		return err
+	}
+	if _, err := nc.Write(g[mechanismStart:]); err != nil {
+		return fmt.Errorf("send greeting: %w", err)
+	}
+	return checkMechanism(theirs, mechanism)
+}
+
+// nullHandshake exchanges READY commands.
+func nullHandshake(nc net.Conn, fr *frameReader, kind socketKind) (identity []byte, err error) {
+	if err := sendCommand(nc, commandBody("READY", ownMetadata(kind))); err != nil {
 		return nil, fmt.Errorf("send READY: %w", err)
 	}
 	identity, err = readReady(fr, kind)
 	if errors.Is(err, ErrHandshake) {
-		// Send the reason to the peer (RFC 23, "ERROR"); it does not matter whether that
-		// succeeds.
-		reason := err.Error()
-		reason = reason[:min(len(reason), maxShort)]
-		_, _ = nc.Write(appendCommand(nil, "ERROR", append([]byte{byte(len(reason))}, reason...)))
+		sendRefusal(nc, err)
 	}
 	return identity, err
 }
 
-func greeting() []byte {
-	g := make([]byte, greetingSize)
-	g[0], g[9] = 0xFF, 0x7F
-	g[10], g[11] = versionMajor, versionMinor
-	copy(g[mechanismStart:], "NULL")
-	return g
-}
-
-func readGreeting(r io.Reader) error {
-	g := make([]byte, greetingSize)
-	if _, err := io.ReadFull(r, g[:1]); err != nil {
-		return fmt.Errorf("read greeting: %w", err)
-	}
-	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
-		return fmt.Errorf("%w: the peer does not speak ZMTP", ErrHandshake)
-	}
-	if _, err := io.ReadFull(r, g[1:]); err != nil {
-		return fmt.Errorf("read greeting: %w", err)
-	}
-	if g[9]&1 == 0 || g[10] < versionMajor {
-		return fmt.Errorf("%w: the peer uses a version before ZMTP 3", ErrHandshake)
-	}
-	mechanism := strings.TrimRight(string(g[mechanismStart:mechanismEnd]), "\x00")
-	if mechanism != "NULL" {
-		return fmt.Errorf("%w: the peer requires the mechanism %q, only NULL is supported", ErrHandshake, mechanism)
-	}
-	return nil
-}
-
 func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
-	small := *fr
-	small.maxFrame = maxReady
-	flags, body, err := small.frame()
+	body, err := readCommand(fr, "READY", maxReady)
 	if err != nil {
-		return nil, fmt.Errorf("read READY: %w", err)
-	}
-	if flags&flagCommand == 0 {
-		return nil, fmt.Errorf("%w: a message before READY", ErrHandshake)
+		return nil, err
 	}
 	name, data, err := parseCommand(body)
 	if err != nil {
@@ -108,7 +105,87 @@ func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
 	if name != "READY" {
 		return nil, fmt.Errorf("%w: %q before READY", ErrHandshake, name)
 	}
-	meta, err := parseProperties(data)
+	return checkMetadata(data, kind)
+}
+
+func sendCommand(nc net.Conn, body []byte) error {
+	_, err := nc.Write(appendCommand(nil, body))
+	return err
+}
+
+// sendRefusal sends the reason to the peer (RFC 23, "ERROR"); it does not matter whether that
+// succeeds.
+func sendRefusal(nc net.Conn, err error) {
+	reason := err.Error()
+	reason = reason[:min(len(reason), maxShort)]
+	_ = sendCommand(nc, commandBody("ERROR", append([]byte{byte(len(reason))}, reason...)))
+}
+
+func greeting(mechanism string) []byte {
+	g := make([]byte, greetingSize)
+	g[0], g[9] = 0xFF, 0x7F
+	g[10], g[11] = versionMajor, versionMinor
+	copy(g[mechanismStart:], mechanism)
+	if mechanism == mechanismCurve {
+		g[mechanismEnd] = asServer
+	}
+	return g
+}
+
+// readGreeting reads the peer's greeting.
+func readGreeting(r io.Reader) ([]byte, error) {
+	g := make([]byte, greetingSize)
+	if _, err := io.ReadFull(r, g[:1]); err != nil {
+		return nil, fmt.Errorf("read greeting: %w", err)
+	}
+	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
+		return nil, fmt.Errorf("%w: the peer does not speak ZMTP", ErrHandshake)
+	}
+	if _, err := io.ReadFull(r, g[1:]); err != nil {
+		return nil, fmt.Errorf("read greeting: %w", err)
+	}
+	if g[9]&1 == 0 || g[10] < versionMajor {
+		return nil, fmt.Errorf("%w: the peer uses a version before ZMTP 3", ErrHandshake)
+	}
+	return g, nil
+}
+
+// checkMechanism checks that a peer's greeting names this mechanism.
+func checkMechanism(theirs []byte, mechanism string) error {
+	name := strings.TrimRight(string(theirs[mechanismStart:mechanismEnd]), "\x00")
+	switch {
+	case name == mechanism && mechanism == mechanismCurve && theirs[mechanismEnd]&asServer != 0:
+		return fmt.Errorf("%w: the peer is a CURVE server, as this socket is: only clients can connect", ErrHandshake)
+	case name == mechanism:
+		return nil
+	case mechanism == mechanismCurve:
+		return fmt.Errorf("%w: the peer does not encrypt (mechanism %q), and this socket requires CURVE: connect with its public key", ErrHandshake, name)
+	}
+	return fmt.Errorf("%w: the peer requires the mechanism %q, and this socket has no keys: connect without encryption (NULL)", ErrHandshake, name)
+}
+
+// readCommand reads the body of the command that must come next, of at most size bytes.
+func readCommand(fr *frameReader, want string, size int) ([]byte, error) {
+	small := *fr
+	small.maxFrame = int64(size)
+	flags, body, err := small.frame()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", want, err)
+	}
+	if flags&flagCommand == 0 {
+		return nil, fmt.Errorf("%w: a message before %s", ErrHandshake, want)
+	}
+	return body, nil
+}
+
+// ownMetadata returns the metadata of a socket.
+func ownMetadata(kind socketKind) []byte {
+	return appendProperty(appendProperty(nil, propSocketType, []byte(kind.name)), propIdentity, nil)
+}
+
+// checkMetadata checks the metadata of a peer and returns its identity.
+func checkMetadata(metadata []byte, kind socketKind) (identity []byte, err error) {
+	meta, err := parseProperties(metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +200,7 @@ func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
 	return identity, nil
 }
 
-// parseProperties parses the metadata of a READY command; names are returned in lower case.
+// parseProperties parses the metadata of a READY or INITIATE command; names are returned in lower case.
 func parseProperties(p []byte) (map[string][]byte, error) {
 	meta := make(map[string][]byte)
 	for len(p) > 0 {

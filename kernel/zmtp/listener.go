@@ -130,13 +130,13 @@ func (l *listener) serve(p *peer) {
 		l.mu.Unlock()
 	}()
 	fr := &frameReader{
-		r: bufio.NewReaderSize(p.nc, 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames,
+		r: bufio.NewReaderSize(NewReader(p.nc), 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames,
 		allowed: allowance{trusted: l.opt.Trusts == nil, most: l.opt.MaxUntrusted, budget: l.opt.Untrusted},
 	}
 	defer func() { fr.allowed.release() }()
 	err := p.nc.SetDeadline(time.Now().Add(l.opt.HandshakeTimeout))
 	if err == nil {
-		p.identity, err = handshake(p.nc, fr, l.kind)
+		p.identity, p.queue.seal, err = handshake(p.nc, fr, l.kind, l.opt.Curve)
 	}
 	if err == nil {
 		err = p.nc.SetDeadline(time.Time{})
@@ -201,83 +201,13 @@ func (l *listener) command(p *peer, body []byte) error {
 		if len(data) < 2 {
 			return fmt.Errorf("%w: a PING without its time to live", ErrBadFrame)
 		}
-		return p.queue.putCommand(appendCommand(nil, "PONG", data[2:min(len(data), 18)]))
+		return p.queue.putCommand(commandBody("PONG", data[2:min(len(data), 18)]))
 	case name == "SUBSCRIBE" && subscribes:
 		l.receive(p, Message{append([]byte{1}, data...)})
 	case name == "CANCEL" && subscribes:
 		l.receive(p, Message{append([]byte{0}, data...)})
 	}
 	return nil
-}
-
-// batchBytes limits the size of one write.
-const batchBytes = 1 << 20
-
-// write sends queued entries until the peer disconnects.
-func (l *listener) write(p *peer) {
-	var batch []entry
-	var heads []byte
-	for {
-		select {
-		case <-p.queue.filled:
-		case <-p.gone:
-			return
-		}
-		batch = p.queue.take(batch[:0], batchBytes)
-		var bufs net.Buffers
-		bufs, heads = encode(batch, heads[:0], l.opt.Note)
-		_, err := bufs.WriteTo(p.nc)
-		p.queue.done(batch)
-		if err != nil {
-			p.drop()
-			return
-		}
-	}
-}
-
-// encode prepares entries for one writev: headers in one buffer, bodies without a copy. Small
-// bodies are copied next to their headers, because a vector entry costs more.
-func encode(batch []entry, heads []byte, note func(Lost) Message) (net.Buffers, []byte) {
-	const small = 2 << 10
-	type cut struct {
-		at   int // offset in heads after which a body that was not copied follows
-		body []byte
-	}
-	var cuts []cut
-	frames := func(m Message) {
-		for i, f := range m {
-			var flags byte
-			if i < len(m)-1 {
-				flags = flagMore
-			}
-			heads = appendHeader(heads, flags, len(f))
-			if len(f) <= small {
-				heads = append(heads, f...)
-			} else {
-				cuts = append(cuts, cut{len(heads), f})
-			}
-		}
-	}
-	for _, e := range batch {
-		switch {
-		case e.command != nil:
-			heads = append(heads, e.command...)
-		case e.lost != nil:
-			frames(note(*e.lost))
-		default:
-			frames(e.message)
-		}
-	}
-	bufs := make(net.Buffers, 0, 2*len(cuts)+1)
-	from := 0
-	for _, c := range cuts {
-		bufs = append(bufs, heads[from:c.at], c.body)
-		from = c.at
-	}
-	if from < len(heads) {
-		bufs = append(bufs, heads[from:])
-	}
-	return bufs, heads
 }
 
 // Addr returns the address of the socket.

@@ -4,6 +4,9 @@ import "time"
 
 // Options sets the limits of a socket. The zero value of each field means its default.
 type Options struct {
+	// Curve makes the socket a CURVE server with these keys: it accepts any client that has the
+	// public key, and refuses peers that do not encrypt. nil is the mechanism NULL.
+	Curve *CurveKeys
 	// MaxFrame and MaxMessage limit what a peer may send, in bytes; default 1 GiB and 2 GiB. A
 	// frame counts 64 bytes in addition to its body.
 	MaxFrame, MaxMessage int64

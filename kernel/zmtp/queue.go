@@ -9,10 +9,12 @@ import (
 // errQueueFull reports a peer that reads so slowly that its queue reached the hard limit.
 var errQueueFull = errors.New("zmtp: the peer does not read; its queue is full")
 
-// entry is one item to be written: a message, encoded bytes, or a note about dropped messages.
+// entry is one item to be written: a message, the body of a command, a note about dropped
+// messages, or bytes that are encoded, and encrypted if the connection is.
 type entry struct {
 	message Message
 	command []byte
+	encoded []byte
 	lost    *Lost
 	size    int64
 }
@@ -30,6 +32,10 @@ type queue struct {
 	// be nil. It is called with mu held, and only while the taking goroutine has nothing to
 	// write.
 	direct func([]byte) int
+	// seal encrypts what is sent; nil for a peer without encryption. It is called by direct's
+	// caller and by the taking goroutine, but never while the other has something to write: so
+	// frames are encrypted in the order in which they are sent.
+	seal *sealer
 
 	mu      sync.Mutex
 	entries []entry // guarded by mu
@@ -67,10 +73,14 @@ const directBelow = 16 << 10
 
 // putDirect writes m at once and queues the rest. The caller holds mu, and the queue is empty.
 func (q *queue) putDirect(m Message) {
-	q.scratch = AppendMessage(q.scratch[:0], m)
+	if q.seal != nil {
+		q.scratch = q.seal.appendMessage(q.scratch[:0], m)
+	} else {
+		q.scratch = AppendMessage(q.scratch[:0], m)
+	}
 	rest := q.scratch[q.direct(q.scratch):]
 	if len(rest) > 0 {
-		_ = q.append(entry{command: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // cannot fail: the queue is empty
+		_ = q.append(entry{encoded: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // cannot fail: the queue is empty
 	}
 }
 
@@ -78,13 +88,14 @@ func (q *queue) putDirect(m Message) {
 // PING, and a peer that reads the queued messages knows that we are alive.
 const commandsBelow = 64 << 10
 
-func (q *queue) putCommand(frame []byte) error {
+// putCommand appends a command.
+func (q *queue) putCommand(body []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.bytes > commandsBelow {
 		return nil
 	}
-	return q.append(entry{command: frame, size: int64(len(frame)) + entryOverhead})
+	return q.append(entry{command: body, size: int64(len(body)) + entryOverhead})
 }
 
 // append appends an entry. The caller holds mu.

@@ -9,7 +9,7 @@ import time
 import unittest
 from typing import Any
 
-from jupyter_client.manager import start_new_kernel
+import starting
 from jupyter_client.session import Session
 
 NAME = os.environ.get("KERNEL", "python3")
@@ -22,7 +22,7 @@ class Features(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         """Start the kernel."""
-        cls.km, cls.kc = start_new_kernel(kernel_name=NAME, startup_timeout=60)
+        cls.km, cls.kc = starting.start(kernel_name=NAME, startup_timeout=60)
 
     @classmethod
     def tearDownClass(cls) -> None:

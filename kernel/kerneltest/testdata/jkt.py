@@ -4,12 +4,18 @@ import os
 import unittest
 
 import jupyter_kernel_test as jkt
+import starting
 
 
 class KernelTests(jkt.KernelTests):
     """Every test of the suite."""
 
     # ruff: noqa: RUF012 (the suite reads class attributes)
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the kernel."""
+        cls.km, cls.kc = starting.start(kernel_name=cls.kernel_name)
+
     kernel_name = os.environ.get("KERNEL", "python3")
     language_name = "python"
     file_extension = ".py"
