@@ -58,6 +58,12 @@ func TestConfiguration(t *testing.T) {
 	if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "no option worker: did you mean workers?") {
 		t.Errorf("an unknown option gives %v", err)
 	}
+	for _, text := range []string{"python = \"./python\"", "[env]\nLD_PRELOAD = \"./x.so\"", "ps_command = \"./run\"", "[profile.big]\nworker_command = \"./run\"", "packages = \"a:b:1\""} {
+		write(filepath.Join(work, "tfcluster.toml"), text)
+		if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "chooses what runs") || !strings.Contains(err.Error(), "config.toml of "+filepath.Join(user, "tfcluster")) {
+			t.Errorf("%s of the notebook's folder gives %v", text, err)
+		}
+	}
 	write(filepath.Join(work, "tfcluster.toml"), "workers = \"many\"\n")
 	if _, err := reserve(""); err == nil || !result.NewReport(err).Usage {
 		t.Errorf("a bad value gives %v", err)

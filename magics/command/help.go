@@ -14,11 +14,7 @@ func (t *Table) Usage(shell bool) string {
 		if (shell && !v.Shell) || (!shell && !v.Magic) {
 			continue
 		}
-		summary := v.Summary
-		if v.NotYet != "" {
-			summary += " (not yet)"
-		}
-		fmt.Fprintf(&b, "  %-12s %s\n", v.Name, summary)
+		fmt.Fprintf(&b, "  %-12s %s\n", v.Name, v.Summary)
 	}
 	b.WriteString("\n")
 	if shell {
@@ -54,9 +50,6 @@ func (t *Table) VerbUsage(name string, shell bool) (string, error) {
 		b.WriteString(" " + v.Long)
 	}
 	b.WriteString("\n")
-	if v.NotYet != "" {
-		b.WriteString("\n" + v.NotYet + "\n")
-	}
 	group := ""
 	for i := range v.Options {
 		o := &v.Options[i]
@@ -84,10 +77,7 @@ func optionLine(o *Option) string {
 	if o.Repeat {
 		help += " (may be repeated)"
 	}
-	switch {
-	case o.NotYet != "":
-		help += " (not yet)"
-	case o.Only != "":
+	if o.Only != "" {
 		help += " (--backend " + strings.ReplaceAll(o.Only, " ", ", ") + ")"
 	}
 	return fmt.Sprintf("  %-34s %s\n", o.usage(), help)

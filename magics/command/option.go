@@ -48,7 +48,6 @@ type Option struct {
 	Help    string
 	Engine  string  // key handed to the backend, "" = ours
 	Only    string  // backends this option belongs to, "" = any
-	NotYet  string  // not empty: what to answer instead
 	Group   string  // heading in help, "" = the verb's own
 	PerRole PerRole // whether there is a form for one role: --ps-memory
 }
@@ -144,13 +143,12 @@ type Verb struct {
 	Options []Option
 	Example string
 
-	Now      bool   // --now is allowed
-	Program  bool   // options stand before the first word; what follows is the program's
-	Cell     bool   // %%tfcluster VERB takes the cell's body
-	MaxWords int    // positional words at most; -1 = any number
-	NotYet   string // not empty: what to answer instead
-	Shell    bool   // on the command line too
-	Magic    bool   // in a notebook
+	Now      bool // --now is allowed
+	Program  bool // options stand before the first word; what follows is the program's
+	Cell     bool // %%tfcluster VERB takes the cell's body
+	MaxWords int  // positional words at most; -1 = any number
+	Shell    bool // on the command line too
+	Magic    bool // in a notebook
 	Operand  Operand
 	// Check is what options mean together; may be nil.
 	Check func(*Command) error

@@ -29,12 +29,6 @@ func Usagef(v *Verb, format string, a ...any) error {
 	return e
 }
 
-// NotYetError is a verb or option that this version answers with "not yet".
-type NotYetError struct{ Text string }
-
-// Error is the line, beginning with "not yet".
-func (e *NotYetError) Error() string { return e.Text }
-
 // Command is one line, understood.
 type Command struct {
 	Verb     *Verb
@@ -97,9 +91,6 @@ func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error
 	}
 	if c.Help {
 		return c, nil
-	}
-	if v.NotYet != "" {
-		return nil, &NotYetError{v.NotYet}
 	}
 	return c, c.check()
 }
@@ -217,9 +208,6 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 		b.at++
 	case o.Bare != "" && !hasValue:
 		given = o.Bare
-	}
-	if o.NotYet != "" {
-		return &NotYetError{o.NotYet}
 	}
 	if b.Seen[name] && !o.Repeat {
 		return Usagef(b.Verb, "--%s is given twice", name)

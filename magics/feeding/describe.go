@@ -15,6 +15,7 @@ type description struct {
 	Columns []string       `json:"columns"`
 	Total   int64          `json:"total"`
 	Once    bool           `json:"once"`
+	Slots   bool           `json:"slots"` // tasks of Spark read it, which need slots
 }
 
 // describe has Python look at the data, which may be a name of the caller's frame.

@@ -12,10 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/result"
-	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // Request is what is fed, and how.
@@ -34,21 +35,26 @@ type Failed struct{ *result.ClusterError }
 // Unwrap implements errors.Unwrap.
 func (f *Failed) Unwrap() error { return f.ClusterError }
 
+// Cluster is the cluster whose run is fed.
+type Cluster interface {
+	// Feeds returns the client of the driver's feeds.
+	Feeds() (clusterpb.FeedControlClient, error)
+	// Explain returns what an error of a call to the driver means for the user.
+	Explain(err error) error
+}
+
 // Feed is a feed that is open. Its methods may be called from any goroutine.
 type Feed struct {
 	py      bridge.Python
-	member  *session.Handle
+	cluster Cluster
 	id      string // Python's name for it
 	request Request
 	begun   *clusterpb.FeedRequest // what the driver is asked for
-	stream  interface {
-		Send(*clusterpb.FeedCommand) error
-		Recv() (*clusterpb.FeedUpdate, error)
-		CloseSend() error
-	}
-	cancel context.CancelFunc // of stream
-	open   *clusterpb.FeedOpen
-	order  map[string]any
+	stream  grpc.BidiStreamingClient[clusterpb.FeedCommand, clusterpb.FeedUpdate]
+	cancel  context.CancelFunc // of stream
+	open    *clusterpb.FeedOpen
+	order   map[string]any
+	slots   bool // the source waits for slots of Spark
 
 	ended chan struct{} // closed when it has ended
 	err   error         // how; set before ended is closed
@@ -61,9 +67,9 @@ type Feed struct {
 
 // Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
 // long as ctx; waiting is called with what the feed waits for until then.
-func Open(ctx context.Context, py bridge.Python, member *session.Handle, request Request, waiting func(string)) (*Feed, error) {
+func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request, waiting func(string)) (*Feed, error) {
 	f := &Feed{
-		py: bridge.Lasting(py), member: member, id: fmt.Sprintf("%s-%d", member.Name, time.Now().UnixNano()), request: request,
+		py: bridge.Lasting(py), cluster: cluster, id: fmt.Sprintf("feed-%d", time.Now().UnixNano()), request: request,
 		cancel: func() {}, ended: make(chan struct{}),
 	}
 	about, err := f.describe(ctx, py)
@@ -74,7 +80,7 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 	if err != nil {
 		return nil, fmt.Errorf("describe the feed: %w", err)
 	}
-	f.order = map[string]any{"binary": about.Plan["binary"]}
+	f.order, f.slots = map[string]any{"binary": about.Plan["binary"]}, about.Slots
 	f.begun = &clusterpb.FeedRequest{
 		Mode: request.Mode, Plan: string(plan), Uneven: request.Uneven, More: request.More, Total: about.Total, Epochs: int32(request.Epochs),
 		Once: about.Once,
@@ -92,7 +98,7 @@ func Open(ctx context.Context, py bridge.Python, member *session.Handle, request
 
 // begin asks the driver for a feed and waits until it is open, or over. The caller closes f after an error.
 func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.FeedUpdate, error) {
-	feeds, err := f.member.Feeds()
+	feeds, err := f.cluster.Feeds()
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +118,7 @@ func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.Feed
 		}
 		waiting(update.GetWaiting())
 	}
-	return nil, f.member.Explain(err)
+	return nil, f.cluster.Explain(err)
 }
 
 // Run delivers the data until the feed is over. It is called once.
@@ -250,6 +256,9 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 	states := make(chan answered)
 	var asking sync.WaitGroup
 	asking.Go(func() { f.ask(ctx, states) })
+	if f.slots {
+		asking.Go(func() { f.askSlots(ctx) })
+	}
 	defer asking.Wait()
 	defer cancel()
 	reported, python := 0, (<-chan answered)(states)

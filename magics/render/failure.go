@@ -22,7 +22,6 @@ func FailureDetail(f *clusterpb.Failure) []string {
 	for _, l := range tail {
 		lines = append(lines, "  "+l)
 	}
-	lines = append(lines, f.GetDetail()...)
 	if n := len(f.GetEchoes()); n > 0 {
 		lines = append(lines, fmt.Sprintf("After it, because of it: %s", ShortList(f.GetEchoes(), 8)))
 	}

@@ -71,7 +71,6 @@ func NewReport(err error) *Report {
 	}
 	var (
 		usage  *command.UsageError
-		notYet *command.NotYetError
 		failed *RunFailed
 		broken *ClusterError
 		broke  *Interrupted
@@ -79,8 +78,6 @@ func NewReport(err error) *Report {
 	switch {
 	case errors.As(err, &usage):
 		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2}
-	case errors.As(err, &notYet):
-		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{err.Error()}, Usage: true, Code: 2}
 	case errors.As(err, &failed):
 		return failed.report()
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):

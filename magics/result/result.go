@@ -1,6 +1,7 @@
 package result
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -81,6 +82,27 @@ type RunValue struct {
 	Seconds   float64        `json:"seconds"`
 }
 
+// Float is a finite number whose JSON Python reads as a float, also where it is whole: 2.0, not 2.
+type Float float64
+
+// MarshalJSON implements json.Marshaler.
+func (f Float) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(float64(f))
+	if err == nil && !bytes.ContainsAny(text, ".e") {
+		text = append(text, ".0"...)
+	}
+	return text, err
+}
+
+// Floats returns the metrics for a value's JSON.
+func Floats(metrics map[string]float64) map[string]Float {
+	floats := make(map[string]Float, len(metrics))
+	for name, value := range metrics {
+		floats[name] = Float(value)
+	}
+	return floats
+}
+
 // Answer is data that a verb has shown and returns as well: dicts, lists, and Values in lists.
 type Answer struct{ Data any }
 
@@ -121,10 +143,19 @@ type TaskValue struct {
 // MarshalJSON implements Value.
 func (v *RunValue) MarshalJSON() ([]byte, error) {
 	type plain RunValue
+	history := make(map[string][]Float, len(v.History))
+	for name, values := range v.History {
+		history[name] = make([]Float, len(values))
+		for i, value := range values {
+			history[name][i] = Float(value)
+		}
+	}
 	return json.Marshal(struct {
 		Type string `json:"type"`
 		*plain
-	}{"Run", (*plain)(v)})
+		Metrics map[string]Float   `json:"metrics"`
+		History map[string][]Float `json:"history"`
+	}{"Run", (*plain)(v), Floats(v.Metrics), history})
 }
 
 // String implements Value.

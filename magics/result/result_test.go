@@ -54,6 +54,23 @@ func TestMeans(t *testing.T) {
 	}
 }
 
+// TestWholeNumbers: Python reads a metric as a float, whatever its value is; a count stays an int.
+func TestWholeNumbers(t *testing.T) {
+	t.Parallel()
+	text, err := JSON(OfRun("c", &clusterpb.RunStatus{
+		Id: 3, Progress: &clusterpb.Report{Metrics: map[string]float64{"loss": 1, "far": 1e30, "near": 0.25, "below": -2}},
+		Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{4, 2.5}}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"id":3,`, `"loss":1.0`, `"far":1e+30`, `"near":0.25`, `"below":-2.0`, `"loss":[4.0,2.5]`, `"steps":{"loss":[1,2]}`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the JSON has no %s: %s", want, text)
+		}
+	}
+}
+
 // TestPlainError: however the connection to a killed driver broke.
 func TestPlainError(t *testing.T) {
 	t.Parallel()

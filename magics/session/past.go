@@ -34,20 +34,30 @@ type HistoryReader interface {
 // PastCluster returns the ended cluster that a command means, after err, the error of looking
 // for a live one; nil if err is the better answer.
 func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord {
-	var usage *command.UsageError
-	if s.Options.History == nil || errors.As(err, &usage) {
+	if _, usage := errors.AsType[*command.UsageError](err); usage {
 		return nil
-	}
-	pasts, lerr := s.Options.History.Clusters()
-	if lerr != nil {
-		return nil // err is the better answer
 	}
 	name := c.Text("cluster")
 	if name == "" {
 		name = s.LastName()
 	}
+	return s.newestPast(func(p *state.ClusterRecord) bool { // with its name also one whose driver does not answer
+		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name
+	})
+}
+
+// newestPast returns the newest cluster of the history that matches; nil if there is none, or
+// the history cannot be read.
+func (s *State) newestPast(matches func(*state.ClusterRecord) bool) *state.ClusterRecord {
+	if s.Options.History == nil {
+		return nil
+	}
+	pasts, err := s.Options.History.Clusters()
+	if err != nil {
+		return nil
+	}
 	for _, p := range slices.Backward(pasts) {
-		if name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name { // with its name also one whose driver does not answer
+		if matches(p) {
 			return p
 		}
 	}
@@ -57,40 +67,22 @@ func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord 
 // lastOwn returns the last cluster of this notebook if it ended by itself, so that nobody has
 // read the reason; otherwise nil.
 func (s *State) lastOwn() *state.ClusterRecord {
-	if s.Options.History == nil || s.Options.Owner == "" {
+	if s.Options.Owner == "" {
 		return nil
 	}
-	pasts, err := s.Options.History.Clusters()
-	if err != nil {
+	p := s.newestPast(func(p *state.ClusterRecord) bool { return p.Owner == s.Options.Owner })
+	if p == nil || p.Until.IsZero() || p.Why == "" {
 		return nil
 	}
-	for _, p := range slices.Backward(pasts) {
-		if p.Owner == s.Options.Owner {
-			if p.Until.IsZero() || p.Why == "" {
-				return nil
-			}
-			return p
-		}
-	}
-	return nil
+	return p
 }
 
 // ClusterOfApplication returns the cluster with an application ID of its engine; nil if there
 // is none.
 func (s *State) ClusterOfApplication(lease string) *state.ClusterRecord {
-	if s.Options.History == nil {
-		return nil
-	}
-	pasts, err := s.Options.History.Clusters()
-	if err != nil {
-		return nil
-	}
-	for _, p := range slices.Backward(pasts) {
-		if slices.ContainsFunc(p.Applications, func(l cluster.Application) bool { return l.ID == lease }) {
-			return p
-		}
-	}
-	return nil
+	return s.newestPast(func(p *state.ClusterRecord) bool {
+		return slices.ContainsFunc(p.Applications, func(l cluster.Application) bool { return l.ID == lease })
+	})
 }
 
 // mostNames is how many ended clusters are offered for completion.
@@ -98,19 +90,13 @@ const mostNames = 20
 
 // PastClusterNames returns the names of the newest ended clusters, for completion.
 func (s *State) PastClusterNames() []string {
-	if s.Options.History == nil {
-		return nil
-	}
-	pasts, err := s.Options.History.Clusters()
-	if err != nil {
-		return nil
-	}
 	var names []string
-	for _, p := range slices.Backward(pasts) {
-		if !p.Lives && !slices.Contains(names, p.Name) && len(names) < mostNames {
+	s.newestPast(func(p *state.ClusterRecord) bool {
+		if !p.Lives && !slices.Contains(names, p.Name) {
 			names = append(names, p.Name)
 		}
-	}
+		return len(names) == mostNames
+	})
 	return names
 }
 

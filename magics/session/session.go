@@ -65,6 +65,8 @@ type Options struct {
 	Engines cluster.Engines
 	// History reads records of clusters, also of ended ones; may be nil.
 	History HistoryReader
+	// Remains returns what an earlier `tfcluster install` wrote beside what pip installed; may be nil.
+	Remains func() []string
 	// Patience is how long a driver may send nothing about a run before Silence asks for its
 	// status; 0: 10 s.
 	Patience time.Duration

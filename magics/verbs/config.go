@@ -28,7 +28,8 @@ var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-time
 
 // configure adds settings for options that a command lacks: from /etc/tfcluster/config.toml,
 // the user's config.toml, the notebook folder's tfcluster.toml, the selected profile and
-// TFCLUSTER_OPTION in the environment, later ones over earlier ones.
+// TFCLUSTER_OPTION in the environment, later ones over earlier ones. The notebook folder may be
+// somebody else's: its file cannot choose what runs.
 func (inv *invocation) configure(ctx context.Context) error {
 	found := settings{}
 	profile := os.Getenv("TFCLUSTER_PROFILE")
@@ -36,7 +37,9 @@ func (inv *invocation) configure(ctx context.Context) error {
 		profile = inv.Text("profile")
 	}
 	profiles, options := map[string]settings{}, configurable(inv.session.Options.Engines)
-	for _, file := range configFiles(inv.workingDir(ctx)) {
+	dir := inv.workingDir(ctx)
+	for _, file := range configFiles(dir) {
+		options.foreign = filepath.Dir(file) == dir
 		if err := options.read(file, found, profiles); err != nil {
 			return &command.UsageError{Text: file + ": " + err.Error()}
 		}
@@ -66,17 +69,30 @@ func orNone(names []string) string {
 // configFiles returns the configuration files, lowest precedence first.
 func configFiles(workingDir string) []string {
 	files := []string{"/etc/tfcluster/config.toml"}
-	if dir, err := os.UserConfigDir(); err == nil {
-		files = append(files, filepath.Join(dir, "tfcluster", "config.toml"))
+	if dir := userConfigDir(); dir != "" {
+		files = append(files, filepath.Join(dir, "config.toml"))
 	}
 	return append(files, filepath.Join(workingDir, "tfcluster.toml"))
+}
+
+// userConfigDir returns the folder of the user's configuration; "" if there is none.
+func userConfigDir() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "tfcluster")
 }
 
 // configOptions are the options that a configuration may set: reserve's and start's.
 type configOptions struct {
 	names   []string
 	reserve command.Verb // its options may be for one role
+	foreign bool         // the file that is read came with the notebook folder
 }
+
+// choosing are options that choose what runs at a reserve, before a program is started.
+var choosing = []string{"python", "venv", "env", "command", "py-files", "packages", "conf"}
 
 func configurable(engines cluster.Engines) configOptions {
 	c := configOptions{reserve: command.Verb{Options: reserveOptions(engines)}}
@@ -118,7 +134,15 @@ func (c *configOptions) read(file string, into settings, profiles map[string]set
 func (c *configOptions) add(raw map[string]any, into settings) error {
 	for key, v := range raw {
 		name := strings.ReplaceAll(key, "_", "-")
-		if _, o := c.reserve.RoleOption(name); !slices.Contains(c.names, name) && o == nil {
+		base := name
+		_, o := c.reserve.RoleOption(name)
+		if o != nil {
+			base = o.Name
+		}
+		if c.foreign && slices.Contains(choosing, base) {
+			return fmt.Errorf("%s chooses what runs, which a file that came with a folder may not: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
+		}
+		if !slices.Contains(c.names, name) && o == nil {
 			if near := command.Nearest(name, c.names); near != "" {
 				return fmt.Errorf("no option %s: did you mean %s?", key, near)
 			}

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -102,10 +103,12 @@ func (inv *invocation) interpreter() string {
 	return fullPath(cmp.Or(inv.session.Options.Python, "python3"))
 }
 
-// fullPath returns where a program is on PATH.
+// fullPath returns the absolute path of a program, which may be on PATH: it is run in another folder.
 func fullPath(program string) string {
-	if path, err := exec.LookPath(program); err == nil {
-		return path
+	if found, err := exec.LookPath(program); err == nil {
+		if path, err := filepath.Abs(found); err == nil {
+			return path
+		}
 	}
 	return program
 }
@@ -114,7 +117,7 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
 	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
-		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --python PATH"}}
+		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --user --python PATH"}}
 	}
 	findings := []finding{{"Python", interpreter + ", " + got["python"], ""}}
 	for _, p := range []struct{ name, why string }{
@@ -122,7 +125,6 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
 		{"tensorflow", "what the tasks run"},
 		{"keras", ""},
-		{"jupyter-server-proxy", "for TensorBoard; without it there are curves"},
 	} {
 		f := finding{what: p.name, found: got[p.name]}
 		if f.found == "" {
@@ -130,14 +132,121 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 			if p.why != "" {
 				f.found += " (" + p.why + ")"
 			}
-			f.remedy = interpreter + " -m pip install " + p.name
-			if p.name == "jupyter-server-proxy" && got["jupyterlab"] == "" {
-				f.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
-			}
+			f.remedy = quoted(interpreter) + pip + p.name
 		}
 		findings = append(findings, f)
 	}
-	return append(findings, findExtension(got["prefix"]))
+	return append(findings, inv.findJupyter(ctx, interpreter, got)...)
+}
+
+// jupyterPID is the environment variable by which Jupyter tells a kernel its server's process.
+const jupyterPID = "JPY_PARENT_PID"
+
+// serverPython returns the interpreter that runs the Jupyter server of this kernel; "" if there is no server,
+// or it is not a Python whose path is known.
+func serverPython() string {
+	pid := os.Getenv(jupyterPID)
+	if pid == "" || strings.Trim(pid, "0123456789") != "" {
+		return ""
+	}
+	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil {
+		return ""
+	}
+	first, _, _ := bytes.Cut(line, []byte{0})
+	path := string(first) // of an environment's Python, which /proc/PID/exe is not
+	if !filepath.IsAbs(path) || !strings.HasPrefix(filepath.Base(path), "python") {
+		return ""
+	}
+	return path
+}
+
+// jupyter is what doctor knows of the environment in which Jupyter runs.
+type jupyter struct {
+	python, prefix, lab, proxy string
+	tfcluster                  string // its version, if pip has installed it there
+	program                    string // this program
+	server                     bool   // it runs; else this is the environment of the notebook's Python
+}
+
+// findJupyter finds the environment of the kernel's server, or asks the notebook's Python for its own packages.
+func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own map[string]string) []finding {
+	program, err := os.Executable()
+	if err != nil {
+		program = "tfcluster"
+	}
+	j := jupyter{python: interpreter, prefix: own["prefix"], lab: own["jupyterlab"], proxy: own["jupyter-server-proxy"], program: program}
+	if server := serverPython(); server != "" {
+		if got, err := python.Versions(ctx, server, "jupyterlab", "jupyter-server-proxy", "tfcluster"); err == nil {
+			j = jupyter{python: server, prefix: got["prefix"], lab: got["jupyterlab"], proxy: got["jupyter-server-proxy"], tfcluster: got["tfcluster"], program: program, server: true}
+		}
+	}
+	findings := j.findings(own["prefix"])
+	if remains := inv.session.Options.Remains; remains != nil {
+		if found := remains(); len(found) > 0 {
+			findings = append(findings, finding{"an earlier install", "hides or doubles what pip installed: " + strings.Join(found, ", "), quoted(program) + " install"})
+		}
+	}
+	return findings
+}
+
+// findings compares Jupyter's environment with that of the kernel's Python, whose prefix is own.
+func (j jupyter) findings(own string) []finding {
+	apart := j.server && j.prefix != own
+	f := finding{what: "JupyterLab", found: cmp.Or(j.lab, "not installed in this environment")}
+	switch {
+	case apart:
+		f.found += ", " + j.python + ": another environment than the kernel's"
+	case j.lab == "" && !j.server:
+		f.found += "; for one in another: " + quoted(j.program) + " install --prefix ITS_FOLDER"
+	}
+	proxy := finding{what: "jupyter-server-proxy", found: j.proxy}
+	if proxy.found == "" {
+		proxy.found = "not installed (for TensorBoard; without it there are curves)"
+		proxy.remedy = quoted(j.python) + pip + proxy.what
+		if j.lab == "" && !j.server {
+			proxy.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
+		}
+	}
+	extension := findExtension(j.prefix)
+	if !apart {
+		return []finding{f, proxy, extension}
+	}
+	register := quoted(j.program) + " install --prefix " + quoted(j.prefix) + ", then restart Jupyter"
+	if extension.remedy != "" {
+		extension.found, extension.remedy = "not installed where JupyterLab runs", register
+	}
+	entry := finding{what: "TensorBoard's entry", found: j.proxyEntry()}
+	if entry.found == "" {
+		entry.found, entry.remedy = "the Jupyter server has none", register
+	}
+	return []finding{f, proxy, extension, entry}
+}
+
+// proxyEntry returns where the Jupyter server finds what jupyter-server-proxy starts; "" for nowhere.
+func (j jupyter) proxyEntry() string {
+	if j.tfcluster != "" && j.tfcluster != "installed" { // pip's, with an entry point; "installed": a package without one
+		return "tfcluster " + j.tfcluster + " in " + j.prefix
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	for _, dir := range []string{filepath.Join(j.prefix, "etc/jupyter"), cmp.Or(os.Getenv("JUPYTER_CONFIG_DIR"), filepath.Join(home, ".jupyter")), "/usr/local/etc/jupyter", "/etc/jupyter"} {
+		path := filepath.Join(dir, "jupyter_server_config.py")
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte("tfcluster")) {
+			return path
+		}
+	}
+	return ""
+}
+
+// quoted is a path as a shell reads it.
+func quoted(path string) string {
+	if strings.ContainsAny(path, " '\"$`\\(){}&;|<>*?~#!") {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
 }
 
 // findExtension searches JupyterLab's folders for the extension: the user's, the system's, and
@@ -188,7 +297,7 @@ func findTensorBoard(ctx context.Context, interpreter string) finding {
 	case err != nil:
 		f.found = err.Error()
 	case got["tensorboard"] == "":
-		f.found, f.remedy = "not installed for "+interpreter, interpreter+" -m pip install tensorboard setuptools"
+		f.found, f.remedy = "not installed for "+interpreter, quoted(interpreter)+pip+"tensorboard 'setuptools<81'"
 	default:
 		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
 	}

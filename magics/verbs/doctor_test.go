@@ -53,3 +53,18 @@ func TestDoctorView(t *testing.T) {
 		t.Error(title, lacks)
 	}
 }
+
+// TestFullPath: a program that is given by a relative path is found from any folder.
+func TestFullPath(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("python", nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := fullPath("./python"); !filepath.IsAbs(got) || filepath.Base(got) != "python" {
+		t.Errorf("the path is %s", got)
+	}
+	if got := fullPath("./none"); got != "./none" {
+		t.Errorf("a program that is not there is %s", got)
+	}
+}

@@ -175,7 +175,7 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 		inv.out.Stderr("no task said what it found: return a dict from main_fun, or call model.evaluate or ctx.report\n")
 	}
 	render.NewView(inv.out).Show(true, func() render.Bundle { return metricsView(means) })
-	return &result.Answer{Data: means}, nil
+	return &result.Answer{Data: result.Floats(means)}, nil
 }
 
 // feedErr returns how the feed has ended, of which nobody else needs to hear.

@@ -10,6 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -38,17 +39,24 @@ func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req
 	return inv.leaseLogs(ctx, p.Applications[len(p.Applications)-1].ID, p, req)
 }
 
+// pastResults opens the runs of an ended cluster, with a context for reading them; end closes both.
+func (inv *invocation) pastResults(ctx context.Context, p *state.ClusterRecord) (r *results.Results, reading context.Context, end func(), err error) {
+	r, err = inv.session.Results(p)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
+	ctx, stop := interruptible(ctx, inv.out)
+	return r, ctx, func() { stop(); cancel(); r.Folder.Close() }, nil
+}
+
 // pastRun shows a run's lines; it returns false if there is no run.
 func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req *clusterpb.LogsRequest) (bool, error) {
-	r, err := inv.session.Results(p)
+	r, ctx, end, err := inv.pastResults(ctx, p)
 	if err != nil {
 		return false, err
 	}
-	defer r.Folder.Close()
-	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
-	defer cancel()
-	ctx, stop := interruptible(ctx, inv.out)
-	defer stop()
+	defer end()
 	if req.GetRun() > 0 { // the user named this run: it may be another cluster's
 		r.Of = nil
 	}

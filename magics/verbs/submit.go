@@ -58,15 +58,11 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 // pastWait shows how the last run of an ended cluster ended. err is the error of looking for a
 // live cluster.
 func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err error) (result.Value, error) {
-	r, rerr := inv.session.Results(p)
+	r, ctx, end, rerr := inv.pastResults(ctx, p)
 	if rerr != nil {
 		return nil, rerr
 	}
-	defer r.Folder.Close()
-	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
-	defer cancel()
-	ctx, stop := interruptible(ctx, inv.out)
-	defer stop()
+	defer end()
 	runs, rerr := r.Runs(ctx)
 	if rerr != nil {
 		return nil, rerr

@@ -15,7 +15,7 @@ import (
 // row is a verb: its syntax and its implementation.
 type row struct {
 	command.Verb
-	run func(*invocation, context.Context) (result.Value, error) // nil if the row says "not yet"
+	run func(*invocation, context.Context) (result.Value, error)
 	// ownInterrupts: the verb handles interrupts itself. Others are cancelled.
 	ownInterrupts bool
 	// configured: settings of configuration files apply.

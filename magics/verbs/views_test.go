@@ -15,7 +15,7 @@ func TestHTML(t *testing.T) {
 	t.Parallel()
 	evil := `<script>alert(1)</script>"'&`
 	run := &clusterpb.RunStatus{
-		Id: 1, State: "failed", Program: evil, Dir: evil, LogDir: evil, ResumedFrom: evil, Failure: &clusterpb.Failure{Summary: evil, Lines: []string{evil}, Remedy: evil, Detail: []string{evil}, Echoes: []string{evil}},
+		Id: 1, State: "failed", Program: evil, Dir: evil, LogDir: evil, ResumedFrom: evil, Failure: &clusterpb.Failure{Summary: evil, Lines: []string{evil}, Remedy: evil, Echoes: []string{evil}},
 		Tasks:  []*clusterpb.TaskStatus{{Task: evil, Host: evil, State: evil, Reason: evil, ExitCode: 1}},
 		Series: []*clusterpb.Series{{Name: evil, Steps: []int64{1, 2}, Values: []float64{1, 2}}}, Progress: &clusterpb.Report{Step: 1, TotalSteps: 2, Metrics: map[string]float64{evil: 1}},
 		Result: &clusterpb.TaskResult{Repr: evil}, Words: []string{evil},

@@ -1,0 +1,30 @@
+package feeding
+
+import (
+	"context"
+	"time"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+)
+
+// slotsEvery is the time between two questions whether tasks of Spark have slots.
+const slotsEvery = 2 * time.Second
+
+// askSlots shows when the jobs that read the source wait for a slot of Spark, until ctx ends.
+func (f *Feed) askSlots(ctx context.Context) {
+	defer f.waits("")
+	each := time.NewTicker(slotsEvery)
+	defer each.Stop()
+	for {
+		select {
+		case <-each.C:
+		case <-ctx.Done():
+			return
+		}
+		var what string
+		if err := bridge.Ask(ctx, f.py, bridge.GlanceTimeout, "feed_waits", map[string]any{"id": f.id}, &what); err != nil {
+			continue // it is only shown; feed_wait says why Python does not answer
+		}
+		f.waits(what)
+	}
+}
