@@ -6,13 +6,13 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 TBVENV := .venv-tensorboard
 BIN    := bin/tfcluster
-VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo 0.1.0-dev)
+LOCAL_VERSION ?= $(shell git describe --always --dirty --exclude "*" 2>/dev/null | sed "s/^/+g/; s/-/./") # after the version of the file VERSION, as PEP 440 has it
 export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
-GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.version=$(VERSION)" # without symbols: it travels to executors
-SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION))" # without symbols: it travels to executors
+SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build release venv install demo lab test prepare test-matrix test-go test-ext test-long test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
+.PHONY: help build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,18 @@ $(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) te
 release: ## dist/tfcluster-linux-{amd64,arm64}, for any C library
 	@mkdir -p dist
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GOFLAGS_BUILD) -o dist/tfcluster-linux-$$arch . || exit 1; done
+
+# One build after the other: each has both cores. Two builds of one commit are the same, byte for byte.
+WHEELENV := .venv-wheel
+wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
+wheel: $(WHEELENV)/.done ## dist/*.whl for x86_64 and aarch64 with glibc 2.17 or later, and the sdist
+	for arch in x86_64 aarch64; do TFCLUSTER_WHEEL_ARCH=$$arch $(WHEELENV)/bin/hatchling build -t wheel -d dist || exit 1; done
+	$(WHEELENV)/bin/hatchling build -t sdist -d dist
+
+$(WHEELENV)/.done: requirements/wheel.txt
+	$(PYTHON) -m venv $(WHEELENV)
+	$(WHEELENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/wheel.txt
+	touch $@
 
 venv: $(VENV)/.done $(TBVENV)/.done ## the Python environments, pinned with hashes
 
@@ -55,7 +67,19 @@ test: prepare ## all tests
 	$(MAKE) --no-print-directory lint check-proto test-ext test-go test-python
 
 # What the tests need and a fresh machine lacks; make -j makes it side by side.
-prepare: venv e2e/lab/node_modules jupyter-ext/node_modules hadoop .bin/golangci-lint .bin/protoc-gen-go .bin/protoc-gen-go-grpc .venv-proto/.done
+prepare: venv .jax/.done e2e/lab/node_modules jupyter-ext/node_modules hadoop .bin/golangci-lint .bin/protoc-gen-go .bin/protoc-gen-go-grpc .venv-proto/.done $(WHEELENV)/.done
+
+# JAX, for the tests that put it on PYTHONPATH: TensorFlow imports it where it is installed, and every task would.
+.jax/.done: requirements/jax.txt $(VENV)/.done
+	rm -rf .jax && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .jax -r requirements/jax.txt && touch $@
+
+# PyTorch's wheel brings CUDA: 5 GB.
+.torch/.done: requirements/torch.txt $(VENV)/.done
+	rm -rf .torch && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --target .torch -r requirements/torch.txt && touch $@
+
+test-frameworks: prepare .torch/.done ## the tests of collective calls with PyTorch, too
+	PYTHONPATH=.jax:.torch $(PY) -m pytest -q cluster/python/tests/test_collective.py
+	$(PY) -m pytest -q e2e/tests/test_distributed_optimizer.py
 
 # The browser's driver; where there is no npm the tests say that it is missing.
 e2e/lab/node_modules: e2e/lab/package-lock.json
@@ -96,9 +120,12 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 	.venv-spark35/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark35.txt
 	touch $@
 
-test-long: $(VENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel, 20 kills during a feed
+test-long: $(VENV)/.done $(WHEELENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel, 20 kills during a feed, 50 faults during collective calls, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py
+	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
+	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run TestOtherMachine ./wheel
+	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py
 
 test-python:
 	$(PY) -m pytest -q cluster/python/tests
@@ -109,12 +136,12 @@ test-python:
 
 lint: .bin/golangci-lint $(VENV)/.done ## golangci-lint with the project's file (vet and gofumpt are in it), ruff
 	.bin/golangci-lint run ./...
-	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
-	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e
+	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e wheel
+	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e wheel
 
 fmt: .bin/golangci-lint ## the formatters of golangci-lint, ruff and the extension
 	.bin/golangci-lint fmt ./...
-	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel e2e
+	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel e2e wheel
 
 bench: install hadoop ## the figures of DESIGN §5, each beside its reference in one run
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
@@ -155,8 +182,14 @@ lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/spark35.in -o requirements/spark35.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
+	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/jax.in -o requirements/jax.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/torch.in -o requirements/torch.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/proto.in -o requirements/proto.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/wheel.in -o requirements/wheel.txt
+
+licenses: ## wheel/licenses.txt, those of the Go modules in the program
+	$(PYTHON) wheel/licenses.py
 
 clean: ## what was built and installed here
-	rm -rf bin .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin build dist .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto $(WHEELENV) notebooks/tfcluster-runs tfcluster-runs

@@ -18,6 +18,10 @@ import (
 const installUsage = `usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] [--tensorboard-python PATH]
        tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH]
 
+For a Jupyter without pip, or in another environment than this program: pip install
+tfcluster does the same for its own. There, install without an option removes what
+an earlier one wrote.
+
 Registers the kernel Python 3 (TFCluster), the JupyterLab extension and the entry of
 jupyter-server-proxy, and installs the Python package tfcluster for the interpreter.
 
@@ -36,7 +40,9 @@ type target struct {
 	jupyter     jupyterext.Target
 	python      string
 	tensorboard string
-	packages    string // the folder for the Python package
+	packages    string          // the folder for the Python package
+	chosen      bool            // by an option
+	options     map[string]bool // those of the command line
 }
 
 func parseTarget(verb string, args []string) (*target, error) {
@@ -45,12 +51,13 @@ func parseTarget(verb string, args []string) (*target, error) {
 	user := flags.Bool("user", false, "")
 	prefix := flags.String("prefix", "", "")
 	sysPrefix := flags.Bool("sys-prefix", false, "")
-	t := &target{}
+	t := &target{options: map[string]bool{}}
 	flags.StringVar(&t.python, "python", "", "")
 	flags.StringVar(&t.tensorboard, "tensorboard-python", os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), "")
 	if err := flags.Parse(args); err != nil {
 		return nil, flagError(verb, err)
 	}
+	flags.Visit(func(f *flag.Flag) { t.options[f.Name] = true })
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
@@ -63,6 +70,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	if chosen > 1 {
 		return nil, errors.New("--user, --prefix and --sys-prefix exclude each other")
 	}
+	t.chosen = chosen > 0
 	if t.python == "" {
 		t.python = findPython()
 	}
@@ -83,7 +91,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 			return nil, fmt.Errorf("--prefix: %w", err)
 		}
 		t.jupyter = jupyterext.PrefixTarget(dir)
-		if dir == facts.Prefix {
+		if sameFolder(dir, facts.Prefix) {
 			t.packages = facts.Purelib
 		}
 	case *sysPrefix:
@@ -157,9 +165,17 @@ func runSetup(verb string, args []string) int {
 
 // uninstall removes the files that install wrote.
 func uninstall(t *target) error {
+	if t.jupyter.FromWheel() {
+		return errors.Join(t.jupyter.RemoveWritten(), errFromWheel(t.jupyter.Prefix()))
+	}
 	err := t.jupyter.Uninstall()
 	if t.packages != "" {
 		err = errors.Join(err, removePackage(t.packages))
+	}
+	if program, lost := os.Executable(); lost == nil && !t.chosen {
+		if w := ofWheel(program); w != nil {
+			err = errors.Join(err, errFromWheel(w.prefix))
+		}
 	}
 	return err
 }
@@ -169,6 +185,15 @@ func install(t *target) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
+	}
+	if w := ofWheel(binary); w != nil && (!t.chosen || sameFolder(t.jupyter.Data, w.jupyter.Data)) {
+		if err := w.refuse(t); err != nil {
+			return err
+		}
+		return w.tidy(t.packages)
+	}
+	if t.jupyter.FromWheel() {
+		return errFromWheel(t.jupyter.Prefix())
 	}
 	env := map[string]string{}
 	if t.tensorboard != "" {
@@ -185,6 +210,9 @@ func install(t *target) error {
 	}
 	fmt.Println("kernel \"Python 3 (TFCluster)\" and extension:", t.jupyter.Data)
 	if t.packages == "" {
+		return nil
+	}
+	if content, err := os.ReadFile(filepath.Join(t.packages, "tfcluster", programFile)); err == nil && pipOwns(content) {
 		return nil
 	}
 	if err := installPackage(t.packages, binary); err != nil {
@@ -229,7 +257,11 @@ func removePackage(dir string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(path, programFile)); err != nil {
+	content, err := os.ReadFile(filepath.Join(path, programFile))
+	if err == nil && pipOwns(content) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%s was not installed by tfcluster (it has no %s): remove it by hand", strings.TrimSuffix(path, "/"), programFile)
 	}
 	if err := os.RemoveAll(path); err != nil {

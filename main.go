@@ -6,15 +6,25 @@ package main
 
 import (
 	"context"
+	_ "embed" // for VERSION
 	"fmt"
 	"math"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// version is set by the build: -ldflags "-X main.version=…".
-var version = "0.1.0-dev"
+// release is the version as in PEP 440; the wheel's is from the same file.
+//
+//go:embed VERSION
+var release string
+
+// build is the commit of a build that is no release, as PEP 440's local version: -ldflags "-X main.build=+g…".
+var build string
+
+// version is that of this program. A driver and its agents have the same.
+var version = strings.TrimSpace(release) + build
 
 func main() {
 	keepDescriptors()

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,8 +20,12 @@ func pythonCommand(interpreter, script string) *exec.Cmd {
 	return cmd
 }
 
-// findPython returns the first python3 of PATH that has ipykernel.
+// findPython returns the Python of the environment that pip installed this program into, or the first python3
+// of PATH that has ipykernel.
 func findPython() string {
+	if own := wheelPython(); own != "" {
+		return own
+	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		p := filepath.Join(dir, "python3")
 		if pythonCommand(p, "import ipykernel").Run() == nil {
@@ -31,13 +36,17 @@ func findPython() string {
 }
 
 // shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment
-// variables, or the active Python environment; otherwise those of the installed kernelspec, or python3.
+// variables, or the active Python environment, or the one that pip installed this program into; otherwise those
+// of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")
 	if tasks == "" && cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) != "" {
 		tasks = "python3"
 	}
 	installed, installedTensorBoard := installedPython()
+	if own := wheelPython(); tasks == "" && own != "" {
+		return own, cmp.Or(tensorboard, own)
+	}
 	tasks = cmp.Or(tasks, installed, "python3")
 	return tasks, cmp.Or(tensorboard, installedTensorBoard, tasks)
 }
@@ -49,20 +58,29 @@ func installedPython() (tasks, tensorboard string) {
 		targets = slices.Insert(targets, 0, user)
 	}
 	for _, t := range targets {
-		b, err := os.ReadFile(filepath.Join(t.Data, "kernels", "tfcluster", "kernel.json"))
+		argv, env, err := readSpec(t)
 		if err != nil {
 			continue
 		}
-		var spec struct {
-			Argv []string
-			Env  map[string]string
-		}
-		if json.Unmarshal(b, &spec) != nil {
-			continue
-		}
-		if i := slices.Index(spec.Argv, "--python"); i >= 0 && i+1 < len(spec.Argv) {
-			return spec.Argv[i+1], spec.Env["TFCLUSTER_TENSORBOARD_PYTHON"]
+		if i := slices.Index(argv, "--python"); i >= 0 && i+1 < len(argv) {
+			return argv[i+1], env["TFCLUSTER_TENSORBOARD_PYTHON"]
 		}
 	}
 	return "", ""
+}
+
+// readSpec reads the kernelspec below Jupyter's folders.
+func readSpec(t jupyterext.Target) (argv []string, env map[string]string, err error) {
+	b, err := os.ReadFile(filepath.Join(t.Data, "kernels", "tfcluster", "kernel.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	var spec struct {
+		Argv []string
+		Env  map[string]string
+	}
+	if err := json.Unmarshal(b, &spec); err != nil {
+		return nil, nil, fmt.Errorf("read the kernelspec of %s: %w", t.Data, err)
+	}
+	return spec.Argv, spec.Env, nil
 }

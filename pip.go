@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
+)
+
+// wheelProgram is in programFile of a package that pip installed.
+const wheelProgram = "pip"
+
+// wheelInstall is where pip installed a program.
+type wheelInstall struct {
+	jupyter jupyterext.Target
+	python  string // that of the environment; "" for a folder that is not an environment, such as ~/.local
+	prefix  string
+}
+
+// ofWheel returns where pip installed a program, and nil if pip did not.
+func ofWheel(program string) *wheelInstall {
+	prefix := filepath.Dir(filepath.Dir(program))
+	w := &wheelInstall{jupyter: jupyterext.PrefixTarget(prefix), prefix: prefix}
+	if !w.jupyter.FromWheel() {
+		return nil
+	}
+	for _, sign := range []string{"pyvenv.cfg", "conda-meta"} {
+		python := filepath.Join(prefix, "bin", "python")
+		if _, err := os.Stat(filepath.Join(prefix, sign)); err != nil {
+			continue
+		}
+		if _, err := os.Stat(python); err == nil {
+			w.python = python
+		}
+	}
+	return w
+}
+
+// wheelPython returns the Python of the environment that pip installed this program into; "" if there is none.
+func wheelPython() string {
+	program, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if w := ofWheel(program); w != nil {
+		return w.python
+	}
+	return ""
+}
+
+// targets returns the folders in which an earlier `tfcluster install` of another program may have written what now
+// hides or doubles what pip installed.
+func (w *wheelInstall) targets() []jupyterext.Target {
+	targets := []jupyterext.Target{w.jupyter}
+	user, err := jupyterext.UserTarget()
+	if err != nil || user == w.jupyter {
+		return targets
+	}
+	if argv, _, _ := readSpec(user); len(argv) > 0 && argv[0] == filepath.Join(w.prefix, "bin", "tfcluster") {
+		return targets // install --user of this program, for Jupyters in other environments
+	}
+	return append(targets, user)
+}
+
+// remains returns what an earlier `tfcluster install` of another program wrote.
+func (w *wheelInstall) remains() []string {
+	var found []string
+	for _, t := range w.targets() {
+		found = append(found, t.Written()...)
+	}
+	return found
+}
+
+// refuse says which setting has the effect of an option that the kernel of pip does not have.
+func (w *wheelInstall) refuse(t *target) error {
+	if t.options["python"] {
+		other := shellQuoted(t.python)
+		if w.python == "" {
+			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s -m pip install tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", other, other)
+		}
+		return fmt.Errorf("--python: the kernel that pip installed runs %s; for a kernel of this user with the other: tfcluster install --user --python %s; for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", w.python, other, other)
+	}
+	if t.options["tensorboard-python"] {
+		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", shellQuoted(t.tensorboard))
+	}
+	return nil
+}
+
+// tidy is `tfcluster install` where pip has installed everything: it removes what an earlier one wrote.
+func (w *wheelInstall) tidy(userPackages string) error {
+	fmt.Println("pip has installed the kernel, the extension and the package below", w.prefix)
+	targets, found := w.targets(), w.remains()
+	if program, err := os.ReadFile(filepath.Join(userPackages, "tfcluster", programFile)); userPackages != "" && err == nil && !pipOwns(program) {
+		found = append(found, filepath.Join(userPackages, "tfcluster"))
+		if err := removePackage(userPackages); err != nil {
+			return err
+		}
+	}
+	for _, t := range targets {
+		if err := t.RemoveWritten(); err != nil {
+			return err
+		}
+	}
+	for _, path := range found {
+		fmt.Println("removed what an earlier tfcluster install wrote:", path)
+	}
+	return nil
+}
+
+// pipOwns reports that the content of programFile is that of a wheel.
+func pipOwns(content []byte) bool { return strings.TrimSpace(string(content)) == wheelProgram }
+
+// errFromWheel says why install and uninstall leave files alone.
+func errFromWheel(prefix string) error {
+	python := filepath.Join(prefix, "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		python = "python3"
+	}
+	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s -m pip uninstall tfcluster", prefix, shellQuoted(python))
+}
+
+// shellQuoted is a word as a shell reads it.
+func shellQuoted(word string) string {
+	if strings.ContainsAny(word, " '\"$`\\(){}&;|<>*?~#!") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
+}
+
+// sameFolder reports that two paths name one folder, one of them perhaps by a link.
+func sameFolder(a, b string) bool {
+	if a == b {
+		return true
+	}
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+// remainsOfInstall returns what an earlier `tfcluster install` wrote, where pip has installed this program.
+func remainsOfInstall() []string {
+	program, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	if w := ofWheel(program); w != nil {
+		return w.remains()
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pipInstalled is this program in an environment as pip leaves it after the wheel's installation.
+type pipInstalled struct{ prefix, home string }
+
+func newPipInstalled(t *testing.T) pipInstalled {
+	t.Helper()
+	p := pipInstalled{filepath.Join(t.TempDir(), "my env"), t.TempDir()}
+	packages := filepath.Join(p.prefix, "lib", "site-packages")
+	facts := `{"Executable": "` + filepath.Join(p.prefix, "bin", "python") + `", "Prefix": "` + p.prefix + `", "Purelib": "` + packages + `", "UserSite": "` + packages + `", "IPykernel": true}`
+	for name, content := range map[string]string{
+		"pyvenv.cfg": "", "bin/python": "#!/bin/sh\necho '" + facts + "'\n",
+		"share/jupyter/kernels/tfcluster/launch.py": "the wheel's", "share/jupyter/labextensions/tfcluster-lab/package.json": "the wheel's",
+		"lib/site-packages/tfcluster/_program.txt": "pip\n",
+	} {
+		path := filepath.Join(p.prefix, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, err := os.Open(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(p.prefix, "bin", "tfcluster"), os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if _, err := io.Copy(to, from); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run runs the program of the environment.
+func (p pipInstalled) run(t *testing.T, args ...string) (output string, ok bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(p.prefix, "bin", "tfcluster"), args...)
+	cmd.Env = []string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err == nil
+}
+
+// files returns the files below a folder with their contents.
+func files(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == "tfcluster" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		found[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestInstallBesidePip: where pip has installed everything, install removes what an earlier one wrote, and both
+// verbs leave the wheel's files alone.
+func TestInstallBesidePip(t *testing.T) {
+	t.Parallel()
+	p := newPipInstalled(t)
+	before := files(t, p.prefix)
+	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+filepath.Join(p.home, "site")+`", "IPykernel": true}`)
+	if _, stderr, code := program(t, "", []string{"HOME=" + p.home}, "install", "--user", "--python", python); code != 0 {
+		t.Fatal(stderr)
+	}
+	if _, err := os.Stat(filepath.Join(p.home, ".local/share/jupyter/kernels/tfcluster/kernel.json")); err != nil {
+		t.Fatal(err)
+	}
+	if out, ok := p.run(t, "install"); !ok || !strings.Contains(out, "pip has installed") || !strings.Contains(out, "removed what an earlier tfcluster install wrote: "+filepath.Join(p.home, ".jupyter")) {
+		t.Errorf("install: %s", out)
+	}
+	for _, left := range []string{".local/share/jupyter/kernels", ".local/share/jupyter/labextensions", ".jupyter/jupyter_server_config.py"} {
+		if _, err := os.Stat(filepath.Join(p.home, left)); err == nil {
+			t.Errorf("%s is left", left)
+		}
+	}
+	remove := shellQuoted(filepath.Join(p.prefix, "bin", "python")) + " -m pip uninstall tfcluster"
+	if out, ok := p.run(t, "uninstall", "--prefix", p.prefix); ok || !strings.Contains(out, remove) {
+		t.Errorf("uninstall of pip's files: %s", out)
+	}
+	if out, ok := p.run(t, "uninstall"); ok || !strings.Contains(out, remove) {
+		t.Errorf("uninstall for the user: %s", out)
+	}
+	for option, setting := range map[string]string{"--python": "TFCLUSTER_PYTHON=", "--tensorboard-python": "TFCLUSTER_TENSORBOARD_PYTHON="} {
+		if out, ok := p.run(t, "install", option, python); ok || !strings.Contains(out, setting) {
+			t.Errorf("install %s: %s", option, out)
+		}
+	}
+	if _, stderr, code := program(t, "", nil, "install", "--prefix", p.prefix, "--python", python); code != 1 || !strings.Contains(stderr, remove) {
+		t.Errorf("install of another program over pip's files: %d %s", code, stderr)
+	}
+	after := files(t, p.prefix)
+	for name, content := range before {
+		if after[name] != content {
+			t.Errorf("%s was %q, is %q", name, content, after[name])
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d files are %d", len(before), len(after))
+	}
+}
+
+// TestRemains: what this program's own install --user wrote is no remains, what another's wrote is.
+func TestRemains(t *testing.T) {
+	p := newPipInstalled(t)
+	for _, key := range []string{"JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME"} {
+		t.Setenv(key, "")
+	}
+	t.Setenv("HOME", p.home)
+	w := ofWheel(filepath.Join(p.prefix, "bin", "tfcluster"))
+	if w == nil || w.python != filepath.Join(p.prefix, "bin", "python") {
+		t.Fatalf("pip's program is %+v", w)
+	}
+	if got := ofWheel(filepath.Join(p.home, "bin", "tfcluster")); got != nil {
+		t.Errorf("another program is %+v", got)
+	}
+	if got := w.remains(); len(got) > 0 {
+		t.Errorf("at first: %v", got)
+	}
+	if out, ok := p.run(t, "install", "--user"); !ok {
+		t.Fatal(out)
+	}
+	if got := w.remains(); len(got) > 0 {
+		t.Errorf("after its own: %v", got)
+	}
+	spec := filepath.Join(p.home, ".local/share/jupyter/kernels/tfcluster/kernel.json")
+	if out, ok := p.run(t, "install"); !ok {
+		t.Fatal(out)
+	}
+	if _, err := os.Stat(spec); err != nil {
+		t.Errorf("install removed what its own install --user wrote: %v", err)
+	}
+	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+filepath.Join(p.home, "site")+`", "IPykernel": true}`)
+	if _, stderr, code := program(t, "", []string{"HOME=" + p.home}, "install", "--user", "--python", python); code != 0 {
+		t.Fatal(stderr)
+	}
+	if got := w.remains(); len(got) != 3 {
+		t.Errorf("after another's: %v", got)
+	}
+}
+
+// TestInstallForAnotherJupyter: the kernel that pip installed, for a Jupyter in another environment.
+func TestInstallForAnotherJupyter(t *testing.T) {
+	t.Parallel()
+	p := newPipInstalled(t)
+	other := t.TempDir()
+	if out, ok := p.run(t, "install", "--prefix", other); !ok {
+		t.Fatal(out)
+	}
+	spec, err := os.ReadFile(filepath.Join(other, "share/jupyter/kernels/tfcluster/kernel.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{filepath.Join(p.prefix, "bin", "tfcluster"), filepath.Join(p.prefix, "bin", "python")} {
+		if !strings.Contains(string(spec), `"`+want+`"`) {
+			t.Errorf("kernel.json has no %s: %s", want, spec)
+		}
+	}
+	if out, ok := p.run(t, "uninstall", "--prefix", other); !ok || len(files(t, other)) > 0 {
+		t.Errorf("uninstall: %s, left %v", out, files(t, other))
+	}
+}
