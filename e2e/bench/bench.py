@@ -2,10 +2,10 @@
 
     python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,spark] [--quick] [--pairs N] [--json FILE]
 
-PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
-standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own, scale a driver with thousands of
-simulated agents, attach to a cluster with 5 GB of lines, feed the rates of train DATA,
-collective all-reduce between tasks.
+PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; curve is a kernel with
+encrypted channels beside one without, spark is row 4 on a standalone Spark, stop the stop of a fit, yarn row 7 on a
+Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
+rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -21,6 +21,7 @@ import time
 import rows_attach
 import rows_cluster
 import rows_collective
+import rows_encryption
 import rows_feed
 import rows_kernel
 import rows_scale
@@ -32,6 +33,7 @@ from workplace import BenchError, Missing, Workplace
 
 ROWS = {
     "1": rows_kernel.overhead,
+    "curve": rows_encryption.encryption,
     "2": rows_kernel.flood,
     "3": rows_cluster.again,
     "4": rows_cluster.cold,
@@ -44,6 +46,7 @@ ROWS = {
     "attach": rows_attach.attach,
     "feed": rows_feed.feed,
     "collective": rows_collective.collective,
+    "optimizer": rows_collective.optimizer,
 }
 
 

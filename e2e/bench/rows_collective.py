@@ -122,3 +122,47 @@ def _run(kernel: Kernel, program: str) -> dict[int, float]:
     if said is None:
         raise BenchError(f"the cell printed no numbers: {cell.all}")
     return {int(size): float(seconds) for size, seconds in json.loads(said[1]).items()}
+
+
+# An MLP of 20 M parameters, 32 records a task: what a step takes under both ways to train it.
+LARGE_MODEL = """
+def trained(args, ctx):
+    import contextlib, time
+    import keras, numpy as np, tensorflow as tf, tfcluster
+    mirrored = "mirrored" in args
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if mirrored else None
+    optimizer = keras.optimizers.SGD(1e-3)
+    with strategy.scope() if mirrored else contextlib.nullcontext():
+        dense = keras.layers.Dense
+        model = keras.Sequential([keras.layers.Input((784,)), dense(4096, "relu"), dense(4096, "relu"), dense(10)])
+        model.compile(optimizer if mirrored else tfcluster.DistributedOptimizer(optimizer), "mse")
+    records = 32 * 25 * (2 if mirrored else 1)
+    x = np.random.default_rng(ctx.worker_num).normal(size=(records, 784)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :10])).batch(64 if mirrored else 32)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    ends = []
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter()))
+    model.fit(data.with_options(options), verbose=0, callbacks=[note])
+    took = sorted(b - a for a, b in zip(ends[4:], ends[5:]))
+    if not mirrored:
+        import tfcluster.collective as collective
+        sums = collective.all_gather(np.array([[float(np.abs(w).sum()) for w in model.get_weights()]]))
+        assert (sums == sums[0]).all() and model.count_params() > 20_000_000
+    return {0: took[len(took) // 2]}
+"""
+
+
+def optimizer(place: Workplace, options: Options) -> list[Figure]:
+    """Seconds of a training step with DistributedOptimizer and under MultiWorkerMirroredStrategy."""
+    with place.kernel("tfcluster") as kernel:
+        kernel.ok("%tfcluster reserve --workers 2\n" + LARGE_MODEL)
+        seconds: dict[str, list[float]] = {"mirrored": [], "ours": []}
+        for way in ("mirrored", "ours") * (1 if options.quick else 3):
+            options.say(f"optimizer: {way}")
+            seconds[way].append(_run(kernel, f"trained {way}")[0])
+        kernel.ok("%tfcluster shutdown")
+    theirs, ours = (sorted(of)[len(of) // 2] for of in seconds.values())
+    what = "step of an MLP of 20 M parameters, two tasks of 32 records"
+    reference = f"MultiWorkerMirrored {_ms(theirs)}"
+    return [Figure(12, what, reference, _ms(ours), f"÷ = {ours / theirs:.2f}", "0.5 ×", ours <= theirs / 2)]

@@ -62,13 +62,16 @@ class Cell:
 class Kernel:
     """A running kernel and its client."""
 
-    def __init__(self, name: str, specs: pathlib.Path, env: dict[str, str], cwd: pathlib.Path) -> None:
+    def __init__(
+        self, name: str, specs: pathlib.Path, env: dict[str, str], cwd: pathlib.Path, encryption: str = "disabled"
+    ) -> None:
         self.name = name
+        options = {} if encryption == "disabled" else {"transport_encryption": encryption}  # new in jupyter_client 8.9
         finder = KernelSpecManager(kernel_dirs=[str(specs)], ensure_native_kernel=False)
         self._manager = KernelManager(kernel_name=name, kernel_spec_manager=finder)
         self._manager.connection_file = str(cwd / f"kernel-{name}-{time.time_ns()}.json")
         with (cwd / f"kernel-{name}.log").open("ab") as log:  # what goes wrong in a kernel is not of the table
-            self._manager.start_kernel(env=env, cwd=str(cwd), stdout=log, stderr=log)
+            self._manager.start_kernel(env=env, cwd=str(cwd), stdout=log, stderr=log, **options)
         self.client = self._manager.client()
         self.client.start_channels()
         try:
@@ -81,6 +84,11 @@ class Kernel:
     def pid(self) -> int:
         """The kernel's process."""
         return int(self._manager.provisioner.pid)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connection file has keys."""
+        return "curve_secretkey" in json.loads(pathlib.Path(self._manager.connection_file).read_text())
 
     def send(self, code: str) -> tuple[str, Cell]:
         """Send a cell without waiting."""
@@ -194,9 +202,9 @@ class Workplace:
         return self.folder / "work"
 
     @contextlib.contextmanager
-    def kernel(self, name: str) -> Iterator[Kernel]:
-        """A fresh kernel, tfcluster or plain, for a while."""
-        kernel = Kernel(name, self._specs, self.env, self.work)
+    def kernel(self, name: str, encryption: str = "disabled") -> Iterator[Kernel]:
+        """A fresh kernel, tfcluster or plain, for a while; encryption is Jupyter's transport_encryption."""
+        kernel = Kernel(name, self._specs, self.env, self.work, encryption)
         try:
             yield kernel
         finally:

@@ -100,7 +100,11 @@ func TestQuickstart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: starts JupyterLab, TensorFlow, TensorBoard and a browser")
 	}
-	s := Start(t, install(t))
+	prefix := ""
+	if os.Getenv("TFCLUSTER_TEST_PIP") == "" { // else pip has installed all into TFCLUSTER_TEST_PYTHON's environment
+		prefix = install(t)
+	}
+	s := Start(t, prefix)
 	name := s.copyNotebook(t, "01-quickstart.ipynb")
 	r := s.RunNotebook(t, name,
 		"run:0", "idle", "run:1", "run:2", "run:3", "run:4", "idle", "shot:trained",

@@ -162,7 +162,7 @@ func (a *agent) dial() (*grpc.ClientConn, error) {
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(a.cfg.GetIdentity().GetCaPem())) {
-		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
+		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: shut the cluster down and reserve it again")
 	}
 	conn, err := grpc.NewClient("passthrough:///"+a.cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{

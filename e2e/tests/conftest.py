@@ -17,7 +17,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE = 120.0  # seconds, of every wait: a test that reaches it has failed
+DEADLINE = 300.0  # seconds, of every wait: a test that reaches it has failed
 
 
 def wait_for(what: str, holds: Callable[[], bool], seconds: float = DEADLINE) -> None:

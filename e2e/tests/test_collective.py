@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -58,6 +59,14 @@ def main_fun(args, ctx):
     collective.barrier(timeout=1)
 """
 
+SHAPES = """
+def main_fun(args, ctx):
+    import numpy as np
+    import tfcluster.collective as collective
+
+    collective.all_reduce(np.ones((2, 3) if ctx.worker_num else (3, 2)))
+"""
+
 ENDLESS = """
 def main_fun(args, ctx):
     import os, pathlib
@@ -88,6 +97,9 @@ def test_errors(notebook: Notebook) -> None:
     cell = notebook.fails("%tfcluster start --wait main_fun")
     assert "call 1 of worker:" in cell.error and "all ranks must make the same calls in the same order" in cell.error
     assert "all_gather of 16 bytes" in cell.error and "all_reduce(sum) of 4 float32" in cell.error, cell.error
+    notebook.ok(SHAPES)
+    cell = notebook.fails("%tfcluster start --wait main_fun")
+    assert "on worker:" in cell.error and "but of arrays of other types or shapes" in cell.error, cell.error
     notebook.ok(LATE)
     cell = notebook.fails("%tfcluster start --wait main_fun")
     assert "barrier: worker:1 did not arrive: 1s have passed" in cell.error, cell.error
@@ -115,5 +127,9 @@ def shared(agent: int) -> list[str]:
     """What an agent has of groups: mappings and descriptors."""
     proc = pathlib.Path(f"/proc/{agent}")
     mapped = [line for line in (proc / "maps").read_text().splitlines() if "tfcluster-group" in line]
-    opened = [str(fd) for fd in (proc / "fd").iterdir() if "tfcluster-group" in os.readlink(fd)]
+    opened = []
+    for fd in (proc / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            if "tfcluster-group" in os.readlink(fd):
+                opened.append(str(fd))
     return mapped + opened

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import random
 import signal
-import socket
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
+from standalone import standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import RESERVE, hidden, memory, sockets
-from test_spark import CHEAP, env, pytestmark  # noqa: F401  a fixture
+from test_spark import env, pytestmark  # noqa: F401  a fixture
 
 # A session that is not the cluster's, whose executors are processes of their own.
 SESSION = """
@@ -51,29 +49,8 @@ len(rows), len({r.id for r in rows}), all(r.prediction == 2 * r.id and r.pair ==
 @pytest.fixture
 def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:  # noqa: F811
     """A master of Spark with a worker that has room for two executors."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    daemon = {**env, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": CHEAP}
-    deploy, common = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
-    programs = [
-        [f"{deploy}.master.Master", *common, "--port", str(port)],
-        [f"{deploy}.worker.Worker", *common, "-c", "2", "-m", "2g", "-d", str(tmp_path / "work"), url],
-    ]
-    script = pathlib.Path(pyspark_home(), "bin", "spark-class")
-    with (tmp_path / "spark.log").open("wb") as log:
-        started = [subprocess.Popen([script, *p], env=daemon, stdout=log, stderr=log) for p in programs]
-    yield url
-    for each in reversed(started):
-        each.terminate()
-        each.wait(60)
-
-
-def pyspark_home() -> pathlib.Path:
-    """The Spark of the package pyspark."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None and spec.origin is not None
-    return pathlib.Path(spec.origin).parent
+    with standalone(env, tmp_path, "--cores", "2", "--memory", "2g") as url:
+        yield url
 
 
 # The programs of inference connect again, so their sockets cannot be hidden from the producers by name.

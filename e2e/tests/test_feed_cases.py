@@ -2,7 +2,7 @@
 
 A1  start and form               test_feed.test_what_is_waited_for, test_detached_in_a_script
 A2  kinds of DATA                test_feed_spark.test_dataframe, test_connect, test_feed_ends.rdds, test_inference.*
-A3  a DataFrame of another session, or for another backend: no test, it is not refused by name
+A3  a DataFrame of another session, or for another backend: is fed as well, test_feed_carried
 B1  columns                      python/tests/test_feed.test_features_and_label, test_input_mapping
 B2  types                        python/tests/test_feed.test_types, test_binary, test_data_that_cannot_be_fed
 B3  ragged arrays, NULL          python/tests/test_feed.test_records_that_cannot_be_fed, test_feed_records.test_ragged
@@ -13,17 +13,17 @@ C3  --shuffle                    python/tests/test_feed.test_shuffle_and_steps
 C4  --steps                      test_feed_ends.stopped_sources, test_connect
 D1  uneven partitions            test_uneven_partitions, test_feed.test_fit_under_a_strategy
 D2  the end, once                test_uneven_partitions, python/tests/test_feed.test_epochs_of_an_iterable
-D3  producers elsewhere          test_feed_faults.test_executors_elsewhere, dispatch TestRelay
+D3  producers elsewhere          test_feed_faults.test_executors_elsewhere, test_feed_carried
 D4  programs that leave          test_feed_ends.stopped_sources, test_feed.test_a_program_that_leaves
 D5  --more                       test_feed.test_what_is_waited_for
 E1  the program fails            test_feed_ends.stopped_sources, test_feed.test_a_program_that_fails, test_feed_faults
 E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_errors, feed TestLeases
-E3  speculation, lost executors  feed TestLeases, TestHolderGone; with a real Spark no test
+E3  speculation, lost executors  test_feed_speculation, feed TestLeases, TestHolderGone
 E4  an error in DATA             test_feed_spark.test_error_in_a_dataframe, test_connect, test_feed_ends.rdds
 E5  interrupt                    test_feed_ends.interrupted
 E6  memory                       test_feed_memory.test_gigabyte
 E7  nothing is left              test_feed_faults.test_killed
-E8  no slot is free, --gpus: no test
+E8  no slot is free, --gpus      test_no_free_slot, test_feed_gpus, python/tests/test_spark_gpus
 F1  evaluate                     test_feed.test_evaluation_under_a_strategy, test_feed_ends.unequal_workers
 F2  inference                    test_inference.*, test_inference_spark.test_classic
 F3  its value                    test_inference_spark.test_classic, test_connect
@@ -32,6 +32,7 @@ F5  TensorFlowOnSpark's names    python/tests/test_feed.test_next_batch, test_in
 G1  what the cell shows          test_feed.test_what_is_waited_for, test_uneven_partitions
 H1  rates                        make bench
 Two clusters at the same time    test_two_clusters, intake TestRefused
+YARN: C1, F1, F2, F4             e2e/yarn TestFeed
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 from conftest import ROOT, Notebook
@@ -106,6 +108,32 @@ def test_uneven_partitions(notebook: Notebook) -> None:
     notebook.ok("%tfcluster start longer")
     cell = notebook.fails("%tfcluster train pairs --label y")
     assert "the feed is over: it had 1 epoch" in cell.error, cell.all
+
+
+# ------------------------------------------------------------------------- slots of Spark: E8
+
+
+def test_no_free_slot(notebook: Notebook, tmp_path: pathlib.Path) -> None:
+    """E8: while tasks of the user's own jobs have every slot, the cell says so; then the feed goes on."""
+    go = tmp_path / "go"
+    notebook.ok(SESSION.replace("local[6]", "local[2]") + COUNT + TOTAL + LOCAL)
+    notebook.ok(
+        "def hold(_):\n    import pathlib, time\n"
+        f"    while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n"
+        "numbers = spark.sparkContext.parallelize(range(2), 2)\n"
+        "threading.Thread(target=numbers.foreach, args=[hold]).start()\n"
+        "while len(spark.sparkContext.statusTracker().getActiveStageIds()) == 0: time.sleep(0.05)"
+    )
+    notebook.ok("df = spark.range(1000)\n%tfcluster start count")
+    release = threading.Timer(15, go.touch)  # the cell asks every two seconds
+    release.start()
+    try:
+        cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]")
+    finally:
+        release.cancel()
+        go.touch()
+    assert "waiting for a free slot of Spark: 2 tasks of other jobs run" in cell.all, cell.all
+    assert cell.result == "1000", cell.all
 
 
 # --------------------------------------------------------- two clusters; feeds that are detached

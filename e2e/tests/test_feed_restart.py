@@ -197,7 +197,7 @@ def test_evaluate(notebook: Notebook, env: dict[str, str]) -> None:
     notebook.ok("import numpy as np\nrecords = np.arange(20_000)\n" + MEAN)
     notebook.ok("%tfcluster start --max-restarts 1 evaluate")
     cell = killed(notebook, env, "found = %tfcluster evaluate records\ndict(found)")
-    assert cell.result == "{'attempt': 2, 'records': 10000}" and cell.text.count(AGAIN) == 1, cell.all
+    assert cell.result == "{'attempt': 2.0, 'records': 10000.0}" and cell.text.count(AGAIN) == 1, cell.all
 
 
 FIT = """

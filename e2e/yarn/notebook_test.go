@@ -58,10 +58,13 @@ func (r *reader) run(args ...string) {
 	}
 }
 
-// copyFile copies a file of the repository's notebooks to the reader's folder.
-func (r *reader) copyFile(name string) {
+// notebooks is the folder of the repository's notebooks.
+const notebooks = "../../notebooks"
+
+// copyFile copies a file to the reader's folder.
+func (r *reader) copyFile(folder, name string) {
 	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "notebooks", name))
+	b, err := os.ReadFile(filepath.Join(folder, name))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(r.folder, name), b, 0o600)
 	}
@@ -72,12 +75,12 @@ func (r *reader) copyFile(name string) {
 
 // execute runs a notebook in a new kernel and returns its output. If TFCLUSTER_NOTEBOOKS names a folder,
 // the executed notebook is stored there.
-func (r *reader) execute(name string) string {
+func (r *reader) execute(folder, name string) string {
 	r.t.Helper()
-	r.copyFile(name)
-	args := []string{r.python, filepath.Join("..", "..", "notebooks", "run.py"), "--prefix", r.prefix, "--clean"}
+	r.copyFile(folder, name)
+	args := []string{r.python, filepath.Join(notebooks, "run.py"), "--prefix", r.prefix, "--clean"}
 	output := r.t.TempDir()
-	if to := os.Getenv("TFCLUSTER_NOTEBOOKS"); to != "" {
+	if to := os.Getenv("TFCLUSTER_NOTEBOOKS"); to != "" && folder == notebooks {
 		output = to
 	}
 	r.run(append(args, "--output", output, filepath.Join(r.folder, name))...)
@@ -132,14 +135,26 @@ func TestOvernight(t *testing.T) {
 	}
 	python := clustertest.FindPython(t)
 	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute}), python)
-	r.copyFile("mnist.py")
-	contains(t, "the evening", r.execute("05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "continues after this kernel shuts down")
-	text := r.execute("05-yarn-morning.ipynb")
+	r.copyFile(notebooks, "mnist.py")
+	contains(t, "the evening", r.execute(notebooks, "05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "continues after this kernel shuts down")
+	text := r.execute(notebooks, "05-yarn-morning.ipynb")
 	contains(t, "the morning", text, "worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "epochs 6 to 11, accuracy", "released in")
 	_, last, _ := strings.Cut(text[strings.LastIndex(text, "\naccuracy "):], "accuracy ")
 	if a, err := strconv.ParseFloat(strings.Fields(last)[0], 64); err != nil || a < 0.8 {
 		t.Errorf("accuracy %v (%v):\n%s", a, err, text)
 	}
+}
+
+// TestFeed: arrays of the notebook are fed to the containers of two NodeManagers: train, evaluate and inference deliver
+// each record once per epoch.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts Hadoop")
+	}
+	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2}), clustertest.FindPython(t))
+	contains(t, "the notebook", r.execute("testdata", "feed.ipynb"),
+		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "released in")
 }
 
 func contains(t *testing.T, what, text string, wanted ...string) {

