@@ -27,7 +27,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, session.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
-		Inventory: gpu.Inventory, Engines: engines(nil), History: history{},
+		Inventory: gpu.Inventory, Engines: engines(nil), History: history{}, Remains: remainsOfInstall,
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

@@ -51,7 +51,7 @@ type Board struct {
 }
 
 // errClosed is the error of an Open that was interrupted by Close.
-var errClosed = errors.New("TensorBoard was closed while it started")
+var errClosed = errors.New("TensorBoard was stopped while it started, because the cluster was released or its driver ended")
 
 // Address is the address of an open board.
 type Address struct {
