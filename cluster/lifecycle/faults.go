@@ -11,11 +11,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// peerWords matches the errors by which TensorFlow, PyTorch and JAX through gloo and NCCL, and collective
-// calls (package groups) report that a peer failed.
+// peerWords matches the errors by which TensorFlow, PyTorch and JAX through gloo and NCCL, collective calls
+// (package groups) and feeds (package feed) report that a peer failed.
 var peerWords = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
 		`|a collective call failed: .*(has left the group|did not arrive|does not answer)` +
+		`|the feed failed: \S+ has ended (while records were delivered|with \d+ records)` +
 		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })
 
