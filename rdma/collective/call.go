@@ -16,15 +16,19 @@ const (
 	AllReduce Kind = iota
 	Broadcast
 	AllGather
+	// Exchange is an all-reduce on one host whose vectors the programs combine: its result is the vectors of all
+	// ranks. With two ranks that takes as many reads and writes of memory as to combine parts here and to copy them
+	// there, and one wait for the other rank less.
+	Exchange
 )
 
-var kinds = [...]string{AllReduce: "all_reduce", Broadcast: "broadcast", AllGather: "all_gather"}
+var kinds = [...]string{AllReduce: "all_reduce", Broadcast: "broadcast", AllGather: "all_gather", Exchange: "all_reduce"}
 
 // Call is one operation. All ranks make the same calls in the same order.
 type Call struct {
 	Kind Kind
-	Type reduce.Type // of AllReduce
-	Op   reduce.Op   // of AllReduce
+	Type reduce.Type // of AllReduce and Exchange
+	Op   reduce.Op   // of AllReduce and Exchange
 	Root int         // of Broadcast: the rank whose vector all get
 	Size int64       // of each rank's vector, in bytes
 	// Form is a checksum of what the program's vectors are: types and shapes. It is the same on all ranks.
@@ -34,7 +38,7 @@ type Call struct {
 // String describes a call, such as "all_reduce(sum) of 1024 float32".
 func (c Call) String() string {
 	switch c.Kind {
-	case AllReduce:
+	case AllReduce, Exchange:
 		if c.Size == 0 {
 			return "barrier"
 		}
@@ -67,7 +71,7 @@ func decodeCall(b []byte) Call {
 }
 
 // check returns why a call cannot be made.
-func (c Call) check(ranks int, slotSize int64) error {
+func (c Call) check(ranks, hosts int, slotSize int64) error {
 	size := c.Size
 	if c.Kind == AllGather {
 		size *= int64(ranks)
@@ -77,7 +81,9 @@ func (c Call) check(ranks int, slotSize int64) error {
 		return fmt.Errorf("a call of kind %d is not known", c.Kind)
 	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
 		return fmt.Errorf("%s: the memory has room for %d bytes", c, slotSize)
-	case c.Kind == AllReduce && c.Size%int64(c.Type.Size()) != 0:
+	case c.Kind == Exchange && hosts != 1:
+		return fmt.Errorf("%s: the ranks are on %d hosts, so their programs cannot combine the vectors", c, hosts)
+	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
 		return fmt.Errorf("%s: %d bytes are not elements of %d", c, c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
 		return fmt.Errorf("%s: there are %d ranks", c, ranks)

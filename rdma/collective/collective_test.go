@@ -29,7 +29,7 @@ func TestCalls(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(len(hosts)), uint64(len(all))))
 			var calls []Call
 			for range 200 {
-				calls = append(calls, anyCall(random, len(all), slotSize))
+				calls = append(calls, anyCall(random, hosts, len(all), slotSize))
 			}
 			results := make([][][]byte, len(all))
 			var work sync.WaitGroup
@@ -67,8 +67,12 @@ func TestCalls(t *testing.T) {
 }
 
 // anyCall returns a random call, now and then with no data or with all that there is room for.
-func anyCall(random *rand.Rand, ranks int, slotSize int64) Call {
-	c := Call{Kind: Kind(random.IntN(3)), Size: random.Int64N(slotSize)}
+func anyCall(random *rand.Rand, hosts [][]int, ranks int, slotSize int64) Call {
+	kinds := len(kinds)
+	if len(hosts) > 1 {
+		kinds = int(Exchange)
+	}
+	c := Call{Kind: Kind(random.IntN(kinds)), Size: random.Int64N(slotSize)}
 	switch random.IntN(5) {
 	case 0:
 		c.Size = 0
@@ -83,6 +87,8 @@ func anyCall(random *rand.Rand, ranks int, slotSize int64) Call {
 		c.Root = random.IntN(ranks)
 	case AllGather:
 		c.Size /= int64(ranks)
+	case Exchange:
+		c.Size -= c.Size % int64(c.Type.Size())
 	}
 	return c
 }
@@ -108,7 +114,7 @@ func expected(n int, c Call, hosts [][]int, ranks int) []byte {
 	switch c.Kind {
 	case Broadcast:
 		return vector(n, c.Root, c)
-	case AllGather:
+	case AllGather, Exchange:
 		var all []byte
 		for rank := range ranks {
 			all = append(all, vector(n, rank, c)...)

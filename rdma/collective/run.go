@@ -14,7 +14,7 @@ import (
 // its beginning. The result stays until the call after the next one is made. An error ends the group, except for one
 // of a call that cannot be made. It is a *LateError where ctx ends, and a *LostError where a rank has left.
 func (g *Group) Run(ctx context.Context, call Call) ([]Part, error) {
-	if err := call.check(len(g.cfg.Names), g.cfg.Own.Segment().Layout().SlotSize(0)); err != nil {
+	if err := call.check(len(g.cfg.Names), len(g.cfg.Hosts), g.cfg.Own.Segment().Layout().SlotSize(0)); err != nil {
 		return nil, err
 	}
 	g.calls++
@@ -176,7 +176,7 @@ func (g *Group) parts(call Call) []Part {
 	switch call.Kind {
 	case Broadcast:
 		return []Part{{Rank: call.Root, Slot: slot, Size: call.Size}}
-	case AllGather:
+	case AllGather, Exchange:
 		var parts []Part
 		for _, rank := range g.local {
 			parts = append(parts, Part{Rank: rank, Slot: slot, Size: call.Size})

@@ -168,7 +168,9 @@ func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
 }
 
 // kinds are the names of calls.
-var kinds = map[string]collective.Kind{"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather}
+var kinds = map[string]collective.Kind{
+	"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather, "exchange": collective.Exchange,
+}
 
 // call makes one call.
 func (m *Member) call(ctx context.Context, group *collective.Group, r request, limit time.Duration) answer {
@@ -178,7 +180,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	if c.Kind = kind; !known {
 		err = fmt.Errorf("there is no collective call %q", r.Kind)
 	}
-	if err == nil && c.Kind == collective.AllReduce && r.Size > 0 {
+	if reduces := c.Kind == collective.AllReduce || c.Kind == collective.Exchange; err == nil && reduces && r.Size > 0 {
 		if c.Type, err = reduce.ParseType(r.Type); err == nil {
 			c.Op, err = reduce.ParseOp(r.Reduce)
 		}

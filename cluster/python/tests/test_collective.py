@@ -72,6 +72,42 @@ def test_large_vectors_go_in_pieces() -> None:
     assert group.broadcast([np.array(True)], 0, FAR)[0].dtype == bool
 
 
+class Beside(Alone):
+    """One of two ranks of a host; the other one has three times its vector."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self._memory[1] = FakeMemory()  # type: ignore[assignment]
+        self.kinds: list[str] = []
+
+    def send(self, op: str, size: int, kind: str, **what: Any) -> None:
+        self.kinds.append(kind)
+        own, other = (np.frombuffer(self._memory[rank].slot(self._slot), dtype="float32") for rank in (0, 1))
+        other[:] = own * 3
+        if kind == "all_reduce":
+            own += other
+        parts = [[rank, self._slot, 0, size] for rank in (0, 1)[: 2 if kind == "exchange" else 1]]
+        self.answer = {"op": "done", "parts": parts}
+
+
+def test_two_tasks_of_a_host_add_each_others_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of the agents, in pieces and blocks too; small and half-precision vectors are the agents'."""
+    monkeypatch.setattr(collective_link, "_EXCHANGED_ABOVE", 100)
+    monkeypatch.setattr(collective_link, "_BLOCK", 7)
+    x, y = np.arange(90, dtype="float32"), np.arange(60, dtype="float32").reshape(3, 20)
+    for op, factor in (("sum", 4), ("mean", 2), ("max", 4)):  # the stand-in for agents knows sums only
+        group = Beside()
+        results = group.all_reduce([x, y], op, FAR)
+        assert (results[0] == x * factor).all() and (results[1] == y * factor).all()
+        assert group.kinds == ["all_reduce" if op == "max" else "exchange"] * 3
+    group = Beside()
+    assert (group.all_reduce([x[:20]], "sum", FAR)[0] == x[:20] * 4).all()
+    assert group.kinds == ["all_reduce"]
+    group = Beside()
+    group.all_reduce([np.zeros(128, "float16")], "sum", FAR)
+    assert group.kinds == ["all_reduce"]
+
+
 def test_a_failure_ends_the_group(tmp_path: Path) -> None:
     """A call that could not be made can be made otherwise; after another error nothing is sent."""
     with socket.socket(socket.AF_UNIX) as listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 import zlib
@@ -10,14 +11,29 @@ from typing import Any
 
 from tfcluster.feed_link import Link, Memory, Stopped
 
+_EXCHANGED = ("float32", "float64", "int32", "int64")  # types that NumPy adds with the same bits as the agents do
 _ALIGNED = 64  # bytes: vectors that do not fit the memory are cut at multiples of it; frameworks ask no more of memory
+
+
+class GroupLink(Link):
+    """The connection of a group: no descriptors come once the group is known."""
+
+    joined = False
+
+    def _more(self) -> None:
+        if not self.joined:
+            super()._more()
+        elif data := self._socket.recv(4096):  # half as long as a read that takes descriptors
+            self._received += data
+        else:
+            raise EOFError
 
 
 class Group:
     """This task's part in the group of all. One thread at a time uses it."""
 
     def __init__(self, path: str, key: str, timeout: float) -> None:
-        self._link = Link(path)
+        self._link = GroupLink(path)
         self._link.send("open", key=key)
         self._link.send("join", seconds=timeout)
         self._memory: dict[int, Memory] = {}
@@ -28,6 +44,7 @@ class Group:
         self.rank = int(message["rank"])
         for m in maps:
             self._memory[int(m["rank"])] = self._link.memory(m, writable=m["rank"] == self.rank)
+        self._link.joined = True
         self.names = [str(name) for name in message["names"]]
         self._slot = int(message["slot"])
         self._room = self._memory[self.rank].slot_size // _ALIGNED * _ALIGNED
@@ -86,8 +103,14 @@ class Group:
     def all_reduce(self, arrays: Sequence[Any], op: str, until: float) -> list[Any]:
         """The arrays of all, combined. All have one type; they travel as one vector."""
         divisor = len(self.names) if op == "mean" else 1
-        reduce = "sum" if op == "mean" else op
-        return self._pieces(arrays, divisor, until, kind="all_reduce", type=arrays[0].dtype.name, reduce=reduce)
+        reduce, name = "sum" if op == "mean" else op, arrays[0].dtype.name
+        kind = "exchange" if reduce == "sum" and self._exchanges(arrays, name) else "all_reduce"
+        return self._pieces(arrays, divisor, until, kind=kind, type=name, reduce=reduce)
+
+    def _exchanges(self, arrays: Sequence[Any], dtype: str) -> bool:
+        """Whether the two tasks of one host add up each other's large vectors, rather than have their agents do it."""
+        both = len(self.names) == len(self._memory) == 2
+        return both and dtype in _EXCHANGED and sum(a.nbytes for a in arrays) > _EXCHANGED_ABOVE
 
     def broadcast(self, arrays: Sequence[Any], root: int, until: float) -> list[Any]:
         """The arrays of one."""
@@ -110,7 +133,10 @@ class Group:
             end = min(begin + step, total)
             size = (end - begin) * dtype.itemsize
             parts = self._call(size, _between(flat, begin, end), until, dtype=dtype, form=form, **what)
-            _copy(_between(out, begin, end), iter(parts), divisor)
+            if what["kind"] == "exchange":
+                _add(_between(out, begin, end), *parts, divisor)
+            else:
+                _copy(_between(out, begin, end), iter(parts), divisor)
         return results
 
     def all_gather(self, array: Any, until: float) -> Any:
@@ -130,7 +156,12 @@ class Group:
 
 def _form(arrays: Sequence[Any]) -> int:
     """Return a checksum of the types and shapes of arrays: other tasks must have the same."""
-    return zlib.crc32(repr([(a.dtype.name, a.shape) for a in arrays]).encode())
+    return _checksum(tuple((a.dtype, a.shape) for a in arrays))
+
+
+@functools.lru_cache(256)
+def _checksum(forms: tuple[tuple[Any, tuple[int, ...]], ...]) -> int:
+    return zlib.crc32(repr([(dtype.name, shape) for dtype, shape in forms]).encode())
 
 
 def _between(arrays: Sequence[Any], begin: int, end: int) -> Iterator[Any]:
@@ -154,6 +185,20 @@ def _copy(to: Iterable[Any], of: Iterator[Any], divisor: int = 1) -> None:
             else:
                 np.divide(source[:n], divisor, out=target[:n])
             target, source = target[n:], source[n:] if n < source.size else next(of, None)
+
+
+def _add(to: Iterable[Any], a: Any, b: Any, divisor: int) -> None:
+    """Sets flat arrays, one behind the other, to the sum of two vectors, divided by a number."""
+    import numpy as np
+
+    begin = 0
+    for target in to:
+        for at in range(0, target.size, _BLOCK):
+            block = target[at : at + _BLOCK]
+            np.add(a[begin : begin + block.size], b[begin : begin + block.size], out=block)
+            if divisor != 1:
+                np.divide(block, divisor, out=block)  # while the processor's cache has it
+            begin += block.size
 
 
 class Results:
@@ -190,6 +235,8 @@ class Results:
         return block
 
 
+_BLOCK = 1 << 16  # elements
+_EXCHANGED_ABOVE = 16 << 10  # bytes: agents add smaller vectors without a second wait for each other
 _SMALL = 1 << 20  # bytes of results that are not kept: Python's allocator is as fast
 
 
