@@ -44,10 +44,10 @@ const (
 	mechanismCurve = "CURVE"
 )
 
-// handshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
+// performHandshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
 // keys. It returns the identity chosen by the peer, if any, and what encrypts for it, nil
 // without keys. The caller has set a deadline on nc.
-func handshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
+func performHandshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
 	mechanism := mechanismNull
 	if keys != nil {
 		mechanism = mechanismCurve
