@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
@@ -15,7 +18,7 @@ const wheelProgram = "pip"
 // wheelInstall is where pip installed a program.
 type wheelInstall struct {
 	jupyter jupyterext.Target
-	python  string // that of the environment; "" for a folder that is not an environment, such as ~/.local
+	python  string // for which pip installed it; "" if it is gone
 	prefix  string
 }
 
@@ -35,7 +38,42 @@ func ofWheel(program string) *wheelInstall {
 			w.python = python
 		}
 	}
+	if w.python == "" {
+		w.python = pythonWithPackage(prefix)
+	}
 	return w
+}
+
+// pythonWithPackage returns the Python that has the package tfcluster below a prefix that is no environment, such as
+// ~/.local, as wheel/launch.py finds it; "" if it is not there.
+func pythonWithPackage(prefix string) string {
+	var names []string
+	for _, packages := range []string{"site-packages", "dist-packages"} {
+		found, err := filepath.Glob(filepath.Join(globQuoted(prefix), "lib*", "python3.*", packages, "tfcluster"))
+		if err != nil {
+			continue
+		}
+		for _, path := range found {
+			names = append(names, filepath.Base(filepath.Dir(filepath.Dir(path))))
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) }) // the newest first
+	for _, name := range names {
+		for _, dir := range append([]string{filepath.Join(prefix, "bin")}, filepath.SplitList(os.Getenv("PATH"))...) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")); err == nil {
+				continue // an environment, which does not have what is installed elsewhere
+			}
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// globQuoted is a path that Glob takes as it is.
+func globQuoted(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // wheelPython returns the Python of the environment that pip installed this program into; "" if there is none.

@@ -183,3 +183,36 @@ func TestInstallForAnotherJupyter(t *testing.T) {
 		t.Errorf("uninstall: %s, left %v", out, files(t, other))
 	}
 }
+
+// TestPythonWithPackage: below a folder that is no environment, the folder of the package names its Python.
+func TestPythonWithPackage(t *testing.T) {
+	prefix, other, environment := filepath.Join(t.TempDir(), "[user]"), t.TempDir(), t.TempDir()
+	t.Setenv("PATH", filepath.Join(environment, "bin")+":relative:"+filepath.Join(other, "bin"))
+	write := func(path string) string {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write(filepath.Join(environment, "pyvenv.cfg"))
+	write(filepath.Join(environment, "bin/python3.98"))
+	write(filepath.Join(prefix, "share/jupyter/kernels/tfcluster/launch.py"))
+	write(filepath.Join(prefix, "lib/python3.98/site-packages/tfcluster/__init__.py"))
+	python := func() string { return ofWheel(filepath.Join(prefix, "bin", "tfcluster")).python }
+	if got := python(); got != "" {
+		t.Errorf("without that Python: %s", got)
+	}
+	older := write(filepath.Join(other, "bin/python3.98"))
+	if got := python(); got != older {
+		t.Errorf("%s, want %s", got, older)
+	}
+	write(filepath.Join(prefix, "lib64/python3.100/dist-packages/tfcluster/__init__.py"))
+	newer := write(filepath.Join(prefix, "bin/python3.100"))
+	if got := python(); got != newer {
+		t.Errorf("%s, want %s", got, newer)
+	}
+}

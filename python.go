@@ -20,7 +20,7 @@ func pythonCommand(interpreter, script string) *exec.Cmd {
 	return cmd
 }
 
-// findPython returns the Python of the environment that pip installed this program into, or the first python3
+// findPython returns the Python that pip installed this program for, or the first python3
 // of PATH that has ipykernel.
 func findPython() string {
 	if own := wheelPython(); own != "" {
@@ -36,7 +36,7 @@ func findPython() string {
 }
 
 // shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment
-// variables, or the active Python environment, or the one that pip installed this program into; otherwise those
+// variables, or the active Python environment, or the one that pip installed this program for; otherwise those
 // of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")

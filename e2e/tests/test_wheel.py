@@ -206,6 +206,17 @@ def test_a_folder_that_cannot_be_written(place: Place, dist: pathlib.Path) -> No
     assert f"kernel of {prefix}" in shown and "this program: tfcluster " in shown
 
 
+def test_for_the_user(place: Place, dist: pathlib.Path) -> None:
+    """pip install --user, and Jupyter in an environment: the kernel runs the Python that it was installed for."""
+    base = pathlib.Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    place.run(
+        base, "-m", "pip", "install", "-q", "--user", "--break-system-packages", "--find-links", dist, "tfcluster"
+    )
+    lab = place.environment("my lab", "ipykernel")
+    shown = place.cells(lab / "bin" / "python", "tfcluster", PREFIX, "import sys; print(sys.executable)")
+    assert f"kernel of {sys.base_prefix}" in shown and str(base) in shown, shown
+
+
 def test_two_environments(place: Place, dist: pathlib.Path) -> None:
     """Jupyter in one, the kernel in another: doctor says what to do, and that works."""
     lab = place.environment("my lab", "ipykernel")

@@ -46,6 +46,7 @@ def ask(python: pathlib.Path | str, *words: str) -> str:
     return subprocess.run([python, *words], env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
+NAME = f"python3.{sys.version_info.minor}"
 INSTALLED = "from tfcluster import program; print(program.installed())"
 
 
@@ -82,8 +83,11 @@ def test_the_kernel_has_its_environments_python(environment: pathlib.Path) -> No
         program, *words = ask(python, str(launch), "-f", "/run/a b.json").splitlines()
         assert program == str(environment / "bin" / "tfcluster")
         assert words == ["kernel", "-f", "/run/a b.json", "--python", str(environment / "bin" / "python")]
-    (environment / "pyvenv.cfg").unlink()  # such as ~/.local, whose Python is Jupyter's
-    assert ask(sys.executable, str(launch)).splitlines()[-1] == sys.executable
+    (environment / "pyvenv.cfg").unlink()  # now it is a prefix such as /usr/local
+    assert ask(sys.executable, str(launch)).splitlines()[-1] == str(environment / "bin" / NAME)
+    for python in (environment / "bin").glob("python*"):
+        python.unlink()  # or such as ~/.local
+    assert pathlib.Path(ask(sys.executable, str(launch)).splitlines()[-1]).name == NAME
 
 
 def test_a_launcher_without_its_program(environment: pathlib.Path) -> None:
@@ -91,4 +95,4 @@ def test_a_launcher_without_its_program(environment: pathlib.Path) -> None:
     launch = environment / "share" / "jupyter" / "kernels" / "tfcluster" / "launch.py"
     done = subprocess.run([sys.executable, launch], capture_output=True, text=True)
     assert done.returncode == 1 and "cannot be started (No such file or directory)" in done.stderr
-    assert "pip install --force-reinstall tfcluster" in done.stderr
+    assert "pip install --force-reinstall --no-deps WHEEL" in done.stderr
