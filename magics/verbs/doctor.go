@@ -192,7 +192,7 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 
 // findings compares Jupyter's environment with that of the kernel's Python, whose prefix is own.
 func (j jupyter) findings(own string) []finding {
-	apart := j.server && j.prefix != own
+	apart := j.server && !sameFolder(j.prefix, own)
 	f := finding{what: "JupyterLab", found: cmp.Or(j.lab, "not installed in this environment")}
 	switch {
 	case apart:
@@ -208,7 +208,7 @@ func (j jupyter) findings(own string) []finding {
 			proxy.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
 		}
 	}
-	extension := findExtension(j.prefix)
+	extension := findExtension(j.prefix, j.server)
 	if !apart {
 		return []finding{f, proxy, extension}
 	}
@@ -249,9 +249,23 @@ func quoted(path string) string {
 	return path
 }
 
-// findExtension searches JupyterLab's folders for the extension: the user's, the system's, and
-// those below the prefix of a Python that may be JupyterLab's.
-func findExtension(prefix string) finding {
+// sameFolder reports that two paths name one folder, one of them perhaps by a link.
+func sameFolder(a, b string) bool {
+	if a == b {
+		return true
+	}
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+// findExtension searches JupyterLab's folders for the extension: the user's, the system's, and those below the prefix
+// of JupyterLab's Python. If that is not known to be JupyterLab's, those of active environments are searched too: a
+// server that runs does not look there.
+func findExtension(prefix string, known bool) finding {
 	f := finding{what: "JupyterLab extension"}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -259,9 +273,12 @@ func findExtension(prefix string) finding {
 	}
 	candidates := []string{os.Getenv("JUPYTER_DATA_DIR"), filepath.Join(home, ".local/share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter"}
 	candidates = append(candidates, filepath.SplitList(os.Getenv("JUPYTER_PATH"))...)
-	prefixes := []string{prefix, os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
-	if lab, err := exec.LookPath("jupyter-lab"); err == nil {
-		prefixes = append(prefixes, filepath.Dir(filepath.Dir(lab)))
+	prefixes := []string{prefix}
+	if !known {
+		prefixes = append(prefixes, os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX"))
+		if lab, err := exec.LookPath("jupyter-lab"); err == nil {
+			prefixes = append(prefixes, filepath.Dir(filepath.Dir(lab)))
+		}
 	}
 	if data := os.Getenv("XDG_DATA_HOME"); data != "" {
 		candidates = append(candidates, filepath.Join(data, "jupyter"))

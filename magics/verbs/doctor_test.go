@@ -15,15 +15,19 @@ func TestFindExtension(t *testing.T) {
 	}
 	t.Setenv("HOME", t.TempDir())
 	prefix := t.TempDir()
-	if f := findExtension(prefix); f.remedy == "" {
+	if f := findExtension(prefix, false); f.remedy == "" {
 		t.Errorf("without one it finds %+v", f)
 	}
 	installed := filepath.Join(prefix, "share/jupyter/labextensions/tfcluster-lab")
 	if err := os.MkdirAll(installed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if f := findExtension(prefix); f.found != installed || f.remedy != "" {
+	if f := findExtension(prefix, false); f.found != installed || f.remedy != "" {
 		t.Errorf("it finds %+v", f)
+	}
+	t.Setenv("VIRTUAL_ENV", prefix)
+	if f := findExtension(t.TempDir(), false); f.found != installed || f.remedy != "" {
+		t.Errorf("in the active environment it finds %+v", f)
 	}
 }
 
