@@ -50,8 +50,14 @@ func newPipInstalled(t *testing.T) pipInstalled {
 // run runs the program of the environment.
 func (p pipInstalled) run(t *testing.T, args ...string) (output string, ok bool) {
 	t.Helper()
+	return p.runWith(t, nil, args...)
+}
+
+// runWith runs the program of the environment with more variables.
+func (p pipInstalled) runWith(t *testing.T, env []string, args ...string) (output string, ok bool) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(p.prefix, "bin", "tfcluster"), args...)
-	cmd.Env = []string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}
+	cmd.Env = append([]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}, env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -214,5 +220,36 @@ func TestPythonWithPackage(t *testing.T) {
 	newer := write(filepath.Join(prefix, "bin/python3.100"))
 	if got := python(); got != newer {
 		t.Errorf("%s, want %s", got, newer)
+	}
+}
+
+// TestActiveEnvironments: in a shell an environment that the user has activated comes before the program's own, and
+// conda's base, which conda activates by itself, does not.
+func TestActiveEnvironments(t *testing.T) {
+	t.Parallel()
+	p := newPipInstalled(t)
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own, active := filepath.Join(p.prefix, "bin", "python"), filepath.Join(other, "python3")
+	for name, tt := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"no environment":             {nil, own},
+		"conda's base":               {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, own},
+		"an environment":             {[]string{"VIRTUAL_ENV=/venv"}, active},
+		"an environment of conda's":  {[]string{"CONDA_PREFIX=/conda/envs/mine", "CONDA_DEFAULT_ENV=mine"}, active},
+		"an environment in the base": {[]string{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, active},
+		"the base, named":            {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base", "TFCLUSTER_PYTHON=python3"}, active},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, _ := p.runWith(t, append(tt.env, "PATH="+other+":/usr/bin:/bin"), "doctor")
+			if !strings.Contains(out, tt.want+" for its packages") {
+				t.Errorf("doctor does not ask %s:\n%s", tt.want, out)
+			}
+		})
 	}
 }
