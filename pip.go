@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/python"
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 )
 
@@ -30,12 +31,12 @@ func ofWheel(program string) *wheelInstall {
 		return nil
 	}
 	for _, sign := range []string{"pyvenv.cfg", "conda-meta"} {
-		python := filepath.Join(prefix, "bin", "python")
+		interpreter := filepath.Join(prefix, "bin", "python")
 		if _, err := os.Stat(filepath.Join(prefix, sign)); err != nil {
 			continue
 		}
-		if _, err := os.Stat(python); err == nil {
-			w.python = python
+		if _, err := os.Stat(interpreter); err == nil {
+			w.python = interpreter
 		}
 	}
 	if w.python == "" {
@@ -114,14 +115,14 @@ func (w *wheelInstall) remains() []string {
 // refuse says which setting has the effect of an option that the kernel of pip does not have.
 func (w *wheelInstall) refuse(t *target) error {
 	if t.options["python"] {
-		other := shellQuoted(t.python)
+		other := python.ShellQuoted(t.python)
 		if w.python == "" {
-			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s -m pip install tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", other, other)
+			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
 		}
 		return fmt.Errorf("--python: the kernel that pip installed runs %s; for a kernel of this user with the other: tfcluster install --user --python %s; for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", w.python, other, other)
 	}
 	if t.options["tensorboard-python"] {
-		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", shellQuoted(t.tensorboard))
+		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", python.ShellQuoted(t.tensorboard))
 	}
 	return nil
 }
@@ -152,19 +153,11 @@ func pipOwns(content []byte) bool { return strings.TrimSpace(string(content)) ==
 
 // errFromWheel says why install and uninstall leave files alone.
 func errFromWheel(prefix string) error {
-	python := filepath.Join(prefix, "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		python = "python3"
+	interpreter := filepath.Join(prefix, "bin", "python")
+	if _, err := os.Stat(interpreter); err != nil {
+		interpreter = cmp.Or(pythonWithPackage(prefix), "python3")
 	}
-	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s -m pip uninstall tfcluster", prefix, shellQuoted(python))
-}
-
-// shellQuoted is a word as a shell reads it.
-func shellQuoted(word string) string {
-	if strings.ContainsAny(word, " '\"$`\\(){}&;|<>*?~#!") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
+	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s tfcluster", prefix, python.UninstallCommand(interpreter))
 }
 
 // sameFolder reports that two paths name one folder, one of them perhaps by a link.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	packages "github.com/tfcluster/tfcluster/cluster/python"
 )
 
 // pipInstalled is this program in an environment as pip leaves it after the wheel's installation.
@@ -103,7 +105,7 @@ func TestInstallBesidePip(t *testing.T) {
 			t.Errorf("%s is left", left)
 		}
 	}
-	remove := shellQuoted(filepath.Join(p.prefix, "bin", "python")) + " -m pip uninstall tfcluster"
+	remove := packages.UninstallCommand(filepath.Join(p.prefix, "bin", "python")) + " tfcluster"
 	if out, ok := p.run(t, "uninstall", "--prefix", p.prefix); ok || !strings.Contains(out, remove) {
 		t.Errorf("uninstall of pip's files: %s", out)
 	}

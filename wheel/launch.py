@@ -52,8 +52,22 @@ def main() -> None:
         sys.exit(
             f"tfcluster: {program} cannot be started ({e.strerror}). If this kernelspec was copied from another "
             "environment, run tfcluster install --user there; else install the wheel again: "
-            f"{shlex.quote(python)} -m pip install --force-reinstall --no-deps WHEEL"
+            f"{installer(python)} --force-reinstall --no-deps WHEEL"
         )
+
+
+def installer(python: str) -> str:
+    """The command that installs packages for a Python: uv's, if uv made its environment without pip."""
+    prefix = os.path.dirname(os.path.dirname(python))
+    try:
+        with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8") as config:
+            uv = any(line.startswith("uv = ") for line in config)
+        lib = os.path.join(prefix, "lib")
+        if uv and not any(os.path.isdir(os.path.join(lib, n, "site-packages", "pip")) for n in os.listdir(lib)):
+            return f"uv pip install --python {shlex.quote(python)}"
+    except OSError:
+        pass
+    return f"{shlex.quote(python)} -m pip install"
 
 
 main()

@@ -35,6 +35,14 @@ func doctorVerb() row {
 type finding struct {
 	what, found string
 	remedy      string // not empty: something is missing
+	installer   string // not empty: the command with which the remedy begins, and which takes more packages
+}
+
+// install returns the finding with packages to install for an interpreter.
+func (f finding) install(interpreter, packages string) finding {
+	f.installer = python.InstallCommand(interpreter)
+	f.remedy = f.installer + " " + packages
+	return f
 }
 
 // probeTimeout bounds each program that doctor runs.
@@ -70,30 +78,27 @@ func doctorTitle(findings []finding) (title string, lacks bool) {
 	return fmt.Sprintf("%d things are missing or wrong", n), true
 }
 
-// pip separates an interpreter from the packages to install.
-const pip = " -m pip install "
-
 func doctorView(findings []finding, title string) render.Bundle {
 	t := render.Table{Head: []string{"", "what", "found", "remedy"}}
 	var installers []string
-	packages := map[string][]string{} // by interpreter
+	packages := map[string][]string{} // by installer
 	for _, f := range findings {
 		mark := render.Cell{Text: "ok", Tone: render.ToneGood}
 		if f.remedy != "" {
 			mark = render.Cell{Text: "--", Tone: render.ToneBad}
 		}
-		if by, what, ok := strings.Cut(f.remedy, pip); ok && !strings.Contains(what, " of ") { // otherwise the version is in the text
+		if by := f.installer; by != "" {
 			if packages[by] == nil {
 				installers = append(installers, by)
 			}
-			packages[by] = append(packages[by], what)
-			f.remedy = "pip, see below"
+			packages[by] = append(packages[by], strings.TrimPrefix(f.remedy, by+" "))
+			f.remedy = "see below"
 		}
 		t.Rows = append(t.Rows, []render.Cell{mark, {Text: f.what}, {Text: f.found}, {Text: f.remedy}})
 	}
 	b := render.Title(title).Table(t.Drop())
 	for _, by := range installers {
-		b = b.Code(by + pip + strings.Join(packages[by], " "))
+		b = b.Code(by + " " + strings.Join(packages[by], " "))
 	}
 	return b
 }
@@ -117,9 +122,9 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
 	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
-		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --user --python PATH"}}
+		return []finding{{what: "Python", found: err.Error(), remedy: "install Python 3.11 to 3.13, or name one: tfcluster install --user --python PATH"}}
 	}
-	findings := []finding{{"Python", interpreter + ", " + got["python"], ""}}
+	findings := []finding{{what: "Python", found: interpreter + ", " + got["python"]}}
 	for _, p := range []struct{ name, why string }{
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
@@ -132,7 +137,7 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 			if p.why != "" {
 				f.found += " (" + p.why + ")"
 			}
-			f.remedy = quoted(interpreter) + pip + p.name
+			f = f.install(interpreter, p.name)
 		}
 		findings = append(findings, f)
 	}
@@ -184,7 +189,7 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 	findings := j.findings(own["prefix"])
 	if remains := inv.session.Options.Remains; remains != nil {
 		if found := remains(); len(found) > 0 {
-			findings = append(findings, finding{"an earlier install", "hides or doubles what pip installed: " + strings.Join(found, ", "), quoted(program) + " install"})
+			findings = append(findings, finding{what: "an earlier install", found: "hides or doubles what pip installed: " + strings.Join(found, ", "), remedy: python.ShellQuoted(program) + " install"})
 		}
 	}
 	return findings
@@ -198,13 +203,14 @@ func (j jupyter) findings(own string) []finding {
 	case apart:
 		f.found += ", " + j.python + ": another environment than the kernel's"
 	case j.lab == "" && !j.server:
-		f.found += "; for one in another: " + quoted(j.program) + " install --prefix ITS_FOLDER"
+		f.found += "; for one in another: " + python.ShellQuoted(j.program) + " install --prefix ITS_FOLDER"
 	}
 	proxy := finding{what: "jupyter-server-proxy", found: j.proxy}
 	if proxy.found == "" {
 		proxy.found = "not installed (for TensorBoard; without it there are curves)"
-		proxy.remedy = quoted(j.python) + pip + proxy.what
+		proxy = proxy.install(j.python, proxy.what)
 		if j.lab == "" && !j.server {
+			proxy.installer = ""
 			proxy.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
 		}
 	}
@@ -212,7 +218,7 @@ func (j jupyter) findings(own string) []finding {
 	if !apart {
 		return []finding{f, proxy, extension}
 	}
-	register := quoted(j.program) + " install --prefix " + quoted(j.prefix) + ", then restart Jupyter"
+	register := python.ShellQuoted(j.program) + " install --prefix " + python.ShellQuoted(j.prefix) + ", then restart Jupyter"
 	if extension.remedy != "" {
 		extension.found, extension.remedy = "not installed where JupyterLab runs", register
 	}
@@ -239,14 +245,6 @@ func (j jupyter) proxyEntry() string {
 		}
 	}
 	return ""
-}
-
-// quoted is a path as a shell reads it.
-func quoted(path string) string {
-	if strings.ContainsAny(path, " '\"$`\\(){}&;|<>*?~#!") {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-	}
-	return path
 }
 
 // sameFolder reports that two paths name one folder, one of them perhaps by a link.
@@ -314,7 +312,8 @@ func findTensorBoard(ctx context.Context, interpreter string) finding {
 	case err != nil:
 		f.found = err.Error()
 	case got["tensorboard"] == "":
-		f.found, f.remedy = "not installed for "+interpreter, quoted(interpreter)+pip+"tensorboard 'setuptools<81'"
+		f.found = "not installed for " + interpreter
+		return f.install(interpreter, "tensorboard 'setuptools<81'")
 	default:
 		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
 	}
@@ -362,9 +361,9 @@ func findDisk(dir string) finding {
 func findRuntimeDir() finding {
 	dir, err := state.RuntimeDir()
 	if err != nil {
-		return finding{"sockets", err.Error(), "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
+		return finding{what: "sockets", found: err.Error(), remedy: "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
 	}
-	return finding{"sockets", dir, ""}
+	return finding{what: "sockets", found: dir}
 }
 
 func findState() finding {
@@ -373,7 +372,7 @@ func findState() finding {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return finding{"state", err.Error(), "set TFCLUSTER_HOME to a folder that can be written"}
+		return finding{what: "state", found: err.Error(), remedy: "set TFCLUSTER_HOME to a folder that can be written"}
 	}
-	return finding{"state", dir, ""}
+	return finding{what: "state", found: dir}
 }

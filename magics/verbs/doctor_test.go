@@ -34,26 +34,39 @@ func TestFindExtension(t *testing.T) {
 // TestDoctorView: what pip installs into one interpreter is one line.
 func TestDoctorView(t *testing.T) {
 	t.Parallel()
+	uv := t.TempDir()
+	for name, content := range map[string]string{"pyvenv.cfg": "uv = 0.13.9\n", "lib/python3.11/site-packages/x.py": "", "bin/python": ""} {
+		path := filepath.Join(uv, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	findings := []finding{
-		{"Python", "/usr/bin/python3, 3.11", ""},
-		{"cloudpickle", "not installed", "/usr/bin/python3 -m pip install cloudpickle"},
-		{"tensorflow", "not installed", "/usr/bin/python3 -m pip install tensorflow"},
-		{"TensorBoard", "not installed", "/tb/python -m pip install tensorboard setuptools"},
-		{"Spark", "no pyspark", "/usr/bin/python3 -m pip install pyspark of the cluster's version"},
+		finding{what: "ipykernel", found: "not installed"}.install(uv+"/bin/python", "ipykernel"),
+		finding{what: "keras", found: "not installed"}.install(uv+"/bin/python", "keras"),
+		{what: "Python", found: "/usr/bin/python3, 3.11"},
+		finding{what: "cloudpickle", found: "not installed"}.install("/usr/bin/python3", "cloudpickle"),
+		finding{what: "tensorflow", found: "not installed"}.install("/usr/bin/python3", "tensorflow"),
+		finding{what: "TensorBoard", found: "not installed"}.install("/tb/python", "tensorboard setuptools"),
+		{what: "Spark", found: "no pyspark", remedy: "/usr/bin/python3 -m pip install pyspark of the cluster's version"},
 	}
 	title, lacks := doctorTitle(findings)
-	if title != "4 things are missing or wrong" || !lacks {
+	if title != "6 things are missing or wrong" || !lacks {
 		t.Error(title, lacks)
 	}
 	b := doctorView(findings, title)
 	for _, want := range []string{
 		"\n/usr/bin/python3 -m pip install cloudpickle tensorflow\n", "\n/tb/python -m pip install tensorboard setuptools\n", "pyspark of the cluster's version",
+		"\nuv pip install --python " + uv + "/bin/python ipykernel keras\n",
 	} {
 		if !strings.Contains(b.Text, want) {
 			t.Errorf("no %q in\n%s", want, b.Text)
 		}
 	}
-	if title, lacks = doctorTitle(findings[:1]); title != "nothing is missing" || lacks {
+	if title, lacks = doctorTitle(findings[2:3]); title != "nothing is missing" || lacks {
 		t.Error(title, lacks)
 	}
 }

@@ -96,3 +96,24 @@ def test_a_launcher_without_its_program(environment: pathlib.Path) -> None:
     done = subprocess.run([sys.executable, launch], capture_output=True, text=True)
     assert done.returncode == 1 and "cannot be started (No such file or directory)" in done.stderr
     assert "pip install --force-reinstall --no-deps WHEEL" in done.stderr
+
+
+def test_the_command_that_installs_packages(environment: pathlib.Path) -> None:
+    """Of pip, and of uv in an environment that uv made without pip."""
+    shutil.copy(PACKAGE / "interpreter.py", next(environment.glob("lib/python*/site-packages/tfcluster")))
+    python = environment / "bin" / "python"
+    launch = environment / "share" / "jupyter" / "kernels" / "tfcluster" / "launch.py"
+    (environment / "bin" / "tfcluster").unlink()
+    by_pip, by_uv = f"'{python}' -m pip install", f"uv pip install --python '{python}'"
+
+    def said() -> tuple[str, bool]:
+        command = ask(python, "-c", "from tfcluster import interpreter; print(interpreter.install_command())")
+        started = subprocess.run([sys.executable, launch], capture_output=True, text=True)
+        return command, f"{command} --force-reinstall" in started.stderr
+
+    assert said() == (by_pip, True)
+    with (environment / "pyvenv.cfg").open("a") as config:
+        config.write("uv = 0.13.9\n")
+    assert said() == (by_uv, True)
+    (next(environment.glob("lib/python*/site-packages")) / "pip").mkdir()
+    assert said() == (by_pip, True)
