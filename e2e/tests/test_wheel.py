@@ -228,6 +228,11 @@ def test_two_environments(place: Place, dist: pathlib.Path) -> None:
     shown = place.cells(python, "tfcluster", "%tfcluster doctor", JUPYTER_PATH=kernels)
     remedy = f"'{own}/bin/tfcluster' install --prefix '{lab}'"
     assert f"{python}: another environment than the kernel's" in shown and remedy in shown, shown
+    # As python -m jupyterlab, in a shell where its environment is active: the process names no path.
+    active = f"{lab}/bin:{place.env['PATH']}"
+    words = ["python", "-c", CELLS, "tfcluster", "%tfcluster doctor"]
+    shown = place.run(*words, JUPYTER_PATH=kernels, PATH=active, VIRTUAL_ENV=str(lab))
+    assert f"{python}: another environment than the kernel's" in shown and remedy in shown, shown
     place.run("sh", "-c", remedy)
     assert f"kernel of {own}" in place.cells(python, "tfcluster", PREFIX)
     shown = place.cells(python, "tfcluster", "%tfcluster doctor")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,20 +151,11 @@ const jupyterPID = "JPY_PARENT_PID"
 // serverPython returns the interpreter that runs the Jupyter server of this kernel; "" if there is no server,
 // or it is not a Python whose path is known.
 func serverPython() string {
-	pid := os.Getenv(jupyterPID)
-	if pid == "" || strings.Trim(pid, "0123456789") != "" {
-		return ""
-	}
-	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	pid, err := strconv.Atoi(os.Getenv(jupyterPID))
 	if err != nil {
 		return ""
 	}
-	first, _, _ := bytes.Cut(line, []byte{0})
-	path := string(first) // of an environment's Python, which /proc/PID/exe is not
-	if !filepath.IsAbs(path) || !strings.HasPrefix(filepath.Base(path), "python") {
-		return ""
-	}
-	return path
+	return python.OfProcess(pid)
 }
 
 // jupyter is what doctor knows of the environment in which Jupyter runs.

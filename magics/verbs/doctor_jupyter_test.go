@@ -29,7 +29,7 @@ func TestServerPython(t *testing.T) {
 	}
 	for pid, want := range map[string]string{
 		"": "", "../self": "", "999999999": "",
-		start("/opt/my env/bin/python3.11"): "/opt/my env/bin/python3.11", start("python"): "", start("/usr/bin/node"): "",
+		start("/opt/my env/bin/python3.11"): "/opt/my env/bin/python3.11", start("/usr/bin/node"): "",
 	} {
 		t.Setenv(jupyterPID, pid)
 		if got := serverPython(); got != want {
