@@ -123,9 +123,31 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
 	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
-		return []finding{{what: "Python", found: err.Error(), remedy: "install Python 3.11 to 3.13, or name one: tfcluster install --user --python PATH"}}
+		return []finding{{what: "Python", found: err.Error(), remedy: "install Python " + pythons() + ", or name one: tfcluster install --user --python PATH"}}
 	}
-	findings := []finding{{what: "Python", found: interpreter + ", " + got["python"]}}
+	return append(findPackages(interpreter, got), inv.findJupyter(ctx, interpreter, got)...)
+}
+
+// The minor versions of Python 3 that tfcluster is tested with. TensorFlow has wheels for these alone.
+const oldestPython, newestPython = 11, 13
+
+// pythons names these versions.
+func pythons() string { return fmt.Sprintf("3.%d to 3.%d", oldestPython, newestPython) }
+
+// findPackages compares the notebook's Python, and the versions of its packages, with what tasks need.
+func findPackages(interpreter string, got map[string]string) []finding {
+	version := finding{what: "Python", found: interpreter + ", " + got["python"]}
+	var minor int
+	_, err := fmt.Sscanf(got["python"], "3.%d", &minor)
+	tested := err == nil && minor >= oldestPython && minor <= newestPython
+	switch {
+	case tested:
+	case err == nil && minor > newestPython:
+		version.found += ": not tested, as " + pythons() + " are"
+	default:
+		version.remedy = "install Python " + pythons()
+	}
+	findings := []finding{version}
 	for _, p := range []struct{ name, why string }{
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
@@ -139,10 +161,13 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 				f.found += " (" + p.why + ")"
 			}
 			f = f.install(interpreter, p.name)
+			if !tested && (p.name == "tensorflow" || p.name == "keras") {
+				f.installer, f.remedy = "", "make an environment with Python "+pythons()+": TensorFlow may have no wheel for "+got["python"]
+			}
 		}
 		findings = append(findings, f)
 	}
-	return append(findings, inv.findJupyter(ctx, interpreter, got)...)
+	return findings
 }
 
 // jupyterPID is the environment variable by which Jupyter tells a kernel its server's process.

@@ -1,8 +1,11 @@
 package verbs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,6 +71,42 @@ func TestDoctorView(t *testing.T) {
 	}
 	if title, lacks = doctorTitle(findings[2:3]); title != "nothing is missing" || lacks {
 		t.Error(title, lacks)
+	}
+}
+
+// TestPythonVersions: the versions that doctor takes for tested are those that the wheel is said to be for.
+func TestPythonVersions(t *testing.T) {
+	t.Parallel()
+	project, err := os.ReadFile("../../pyproject.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, m := range regexp.MustCompile(`"Programming Language :: Python :: (3\.\d+)"`).FindAllStringSubmatch(string(project), -1) {
+		listed = append(listed, m[1])
+	}
+	var tested []string
+	for minor := oldestPython; minor <= newestPython; minor++ {
+		tested = append(tested, fmt.Sprintf("3.%d", minor))
+	}
+	if !slices.Equal(listed, tested) {
+		t.Errorf("pyproject.toml has classifiers for %v, doctor knows %v", listed, tested)
+	}
+	text := func(version, tensorflow string) string {
+		return doctorView(findPackages("/usr/bin/python3", map[string]string{"python": version, "ipykernel": "7", "cloudpickle": "3", "tensorflow": tensorflow}), "").Text
+	}
+	for _, tt := range []struct {
+		version, tensorflow, want, not string
+	}{
+		{"3.13.0", "", "-m pip install tensorflow", "not tested"},
+		{"3.14.0", "", "3.14.0: not tested, as 3.11 to 3.13 are", "pip install"},
+		{"3.14.0", "", "Python 3.11 to 3.13: TensorFlow may have no wheel for 3.14.0", "pip install"},
+		{"3.14.0rc2", "2.30.0", "3.14.0rc2: not tested", "tensorflow   not installed"},
+		{"3.10.13", "", "install Python 3.11 to 3.13", "pip install"},
+	} {
+		if got := text(tt.version, tt.tensorflow); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("Python %s: want %q and not %q in\n%s", tt.version, tt.want, tt.not, got)
+		}
 	}
 }
 
