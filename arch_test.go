@@ -23,7 +23,7 @@ const module = "github.com/tfcluster/tfcluster"
 // mayImport lists, for each part, which other parts it may import; main may import all. A part is a folder
 // with everything below it; the longest match counts.
 var mayImport = map[string][]string{
-	"kernel":                     {"cluster/unixsock"},
+	"kernel":                     {"cluster/handshake", "cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
 	"magics/verbs":               {"magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
 	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb"},

@@ -136,7 +136,7 @@ func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 // or an active environment overrides it.
 func TestShellPython(t *testing.T) {
 	const board = "/board/python"
-	for _, key := range []string{"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON"} {
+	for _, key := range []string{"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON"} {
 		t.Setenv(key, "")
 	}
 	home := t.TempDir()
@@ -153,6 +153,13 @@ func TestShellPython(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	check("installed", "/fake/python3", board)
+	t.Setenv("CONDA_PREFIX", "/conda")
+	t.Setenv("CONDA_DEFAULT_ENV", "base")
+	check("in conda's base", "/fake/python3", board)
+	t.Setenv("CONDA_PREFIX", "/conda/envs/mine")
+	t.Setenv("CONDA_DEFAULT_ENV", "mine")
+	check("in an environment of conda's", "python3", board)
+	t.Setenv("CONDA_DEFAULT_ENV", "base")
 	t.Setenv("VIRTUAL_ENV", "/venv")
 	check("in an environment", "python3", board)
 	t.Setenv("TFCLUSTER_PYTHON", "/named/python3")

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/python"
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 )
 
@@ -15,7 +19,7 @@ const wheelProgram = "pip"
 // wheelInstall is where pip installed a program.
 type wheelInstall struct {
 	jupyter jupyterext.Target
-	python  string // that of the environment; "" for a folder that is not an environment, such as ~/.local
+	python  string // for which pip installed it; "" if it is gone
 	prefix  string
 }
 
@@ -27,15 +31,50 @@ func ofWheel(program string) *wheelInstall {
 		return nil
 	}
 	for _, sign := range []string{"pyvenv.cfg", "conda-meta"} {
-		python := filepath.Join(prefix, "bin", "python")
+		interpreter := filepath.Join(prefix, "bin", "python")
 		if _, err := os.Stat(filepath.Join(prefix, sign)); err != nil {
 			continue
 		}
-		if _, err := os.Stat(python); err == nil {
-			w.python = python
+		if _, err := os.Stat(interpreter); err == nil {
+			w.python = interpreter
 		}
 	}
+	if w.python == "" {
+		w.python = pythonWithPackage(prefix)
+	}
 	return w
+}
+
+// pythonWithPackage returns the Python that has the package tfcluster below a prefix that is no environment, such as
+// ~/.local, as wheel/launch.py finds it; "" if it is not there.
+func pythonWithPackage(prefix string) string {
+	var names []string
+	for _, packages := range []string{"site-packages", "dist-packages"} {
+		found, err := filepath.Glob(filepath.Join(globQuoted(prefix), "lib*", "python3.*", packages, "tfcluster"))
+		if err != nil {
+			continue
+		}
+		for _, path := range found {
+			names = append(names, filepath.Base(filepath.Dir(filepath.Dir(path))))
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) }) // the newest first
+	for _, name := range names {
+		for _, dir := range append([]string{filepath.Join(prefix, "bin")}, filepath.SplitList(os.Getenv("PATH"))...) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")); err == nil {
+				continue // an environment, which does not have what is installed elsewhere
+			}
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// globQuoted is a path that Glob takes as it is.
+func globQuoted(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // wheelPython returns the Python of the environment that pip installed this program into; "" if there is none.
@@ -76,14 +115,14 @@ func (w *wheelInstall) remains() []string {
 // refuse says which setting has the effect of an option that the kernel of pip does not have.
 func (w *wheelInstall) refuse(t *target) error {
 	if t.options["python"] {
-		other := shellQuoted(t.python)
+		other := python.ShellQuoted(t.python)
 		if w.python == "" {
-			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s -m pip install tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", other, other)
+			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
 		}
 		return fmt.Errorf("--python: the kernel that pip installed runs %s; for a kernel of this user with the other: tfcluster install --user --python %s; for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", w.python, other, other)
 	}
 	if t.options["tensorboard-python"] {
-		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", shellQuoted(t.tensorboard))
+		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", python.ShellQuoted(t.tensorboard))
 	}
 	return nil
 }
@@ -114,19 +153,11 @@ func pipOwns(content []byte) bool { return strings.TrimSpace(string(content)) ==
 
 // errFromWheel says why install and uninstall leave files alone.
 func errFromWheel(prefix string) error {
-	python := filepath.Join(prefix, "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		python = "python3"
+	interpreter := filepath.Join(prefix, "bin", "python")
+	if _, err := os.Stat(interpreter); err != nil {
+		interpreter = cmp.Or(pythonWithPackage(prefix), "python3")
 	}
-	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s -m pip uninstall tfcluster", prefix, shellQuoted(python))
-}
-
-// shellQuoted is a word as a shell reads it.
-func shellQuoted(word string) string {
-	if strings.ContainsAny(word, " '\"$`\\(){}&;|<>*?~#!") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
+	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s tfcluster", prefix, python.UninstallCommand(interpreter))
 }
 
 // sameFolder reports that two paths name one folder, one of them perhaps by a link.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	packages "github.com/tfcluster/tfcluster/cluster/python"
 )
 
 // pipInstalled is this program in an environment as pip leaves it after the wheel's installation.
@@ -50,8 +52,14 @@ func newPipInstalled(t *testing.T) pipInstalled {
 // run runs the program of the environment.
 func (p pipInstalled) run(t *testing.T, args ...string) (output string, ok bool) {
 	t.Helper()
+	return p.runWith(t, nil, args...)
+}
+
+// runWith runs the program of the environment with more variables.
+func (p pipInstalled) runWith(t *testing.T, env []string, args ...string) (output string, ok bool) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(p.prefix, "bin", "tfcluster"), args...)
-	cmd.Env = []string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}
+	cmd.Env = append([]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}, env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -97,7 +105,7 @@ func TestInstallBesidePip(t *testing.T) {
 			t.Errorf("%s is left", left)
 		}
 	}
-	remove := shellQuoted(filepath.Join(p.prefix, "bin", "python")) + " -m pip uninstall tfcluster"
+	remove := packages.UninstallCommand(filepath.Join(p.prefix, "bin", "python")) + " tfcluster"
 	if out, ok := p.run(t, "uninstall", "--prefix", p.prefix); ok || !strings.Contains(out, remove) {
 		t.Errorf("uninstall of pip's files: %s", out)
 	}
@@ -181,5 +189,69 @@ func TestInstallForAnotherJupyter(t *testing.T) {
 	}
 	if out, ok := p.run(t, "uninstall", "--prefix", other); !ok || len(files(t, other)) > 0 {
 		t.Errorf("uninstall: %s, left %v", out, files(t, other))
+	}
+}
+
+// TestPythonWithPackage: below a folder that is no environment, the folder of the package names its Python.
+func TestPythonWithPackage(t *testing.T) {
+	prefix, other, environment := filepath.Join(t.TempDir(), "[user]"), t.TempDir(), t.TempDir()
+	t.Setenv("PATH", filepath.Join(environment, "bin")+":relative:"+filepath.Join(other, "bin"))
+	write := func(path string) string {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write(filepath.Join(environment, "pyvenv.cfg"))
+	write(filepath.Join(environment, "bin/python3.98"))
+	write(filepath.Join(prefix, "share/jupyter/kernels/tfcluster/launch.py"))
+	write(filepath.Join(prefix, "lib/python3.98/site-packages/tfcluster/__init__.py"))
+	python := func() string { return ofWheel(filepath.Join(prefix, "bin", "tfcluster")).python }
+	if got := python(); got != "" {
+		t.Errorf("without that Python: %s", got)
+	}
+	older := write(filepath.Join(other, "bin/python3.98"))
+	if got := python(); got != older {
+		t.Errorf("%s, want %s", got, older)
+	}
+	write(filepath.Join(prefix, "lib64/python3.100/dist-packages/tfcluster/__init__.py"))
+	newer := write(filepath.Join(prefix, "bin/python3.100"))
+	if got := python(); got != newer {
+		t.Errorf("%s, want %s", got, newer)
+	}
+}
+
+// TestActiveEnvironments: in a shell an environment that the user has activated comes before the program's own, and
+// conda's base, which conda activates by itself, does not.
+func TestActiveEnvironments(t *testing.T) {
+	t.Parallel()
+	p := newPipInstalled(t)
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own, active := filepath.Join(p.prefix, "bin", "python"), filepath.Join(other, "python3")
+	for name, tt := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"no environment":             {nil, own},
+		"conda's base":               {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, own},
+		"an environment":             {[]string{"VIRTUAL_ENV=/venv"}, active},
+		"an environment of conda's":  {[]string{"CONDA_PREFIX=/conda/envs/mine", "CONDA_DEFAULT_ENV=mine"}, active},
+		"an environment in the base": {[]string{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, active},
+		"the base, named":            {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base", "TFCLUSTER_PYTHON=python3"}, active},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, _ := p.runWith(t, append(tt.env, "PATH="+other+":/usr/bin:/bin"), "doctor")
+			if !strings.Contains(out, tt.want+" for its packages") {
+				t.Errorf("doctor does not ask %s:\n%s", tt.want, out)
+			}
+		})
 	}
 }

@@ -20,7 +20,7 @@ func pythonCommand(interpreter, script string) *exec.Cmd {
 	return cmd
 }
 
-// findPython returns the Python of the environment that pip installed this program into, or the first python3
+// findPython returns the Python that pip installed this program for, or the first python3
 // of PATH that has ipykernel.
 func findPython() string {
 	if own := wheelPython(); own != "" {
@@ -36,11 +36,11 @@ func findPython() string {
 }
 
 // shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment
-// variables, or the active Python environment, or the one that pip installed this program into; otherwise those
+// variables, or the active environment, or the one that pip installed this program for; otherwise those
 // of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")
-	if tasks == "" && cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) != "" {
+	if tasks == "" && environmentActive() {
 		tasks = "python3"
 	}
 	installed, installedTensorBoard := installedPython()
@@ -49,6 +49,13 @@ func shellPython() (tasks, tensorboard string) {
 	}
 	tasks = cmp.Or(tasks, installed, "python3")
 	return tasks, cmp.Or(tensorboard, installedTensorBoard, tasks)
+}
+
+// environmentActive reports that the user has activated an environment. Conda's base is active in every shell where
+// `conda init` says so: it is used if nothing else names a Python, because its programs come first on PATH.
+func environmentActive() bool {
+	conda := os.Getenv("CONDA_PREFIX") != "" && os.Getenv("CONDA_DEFAULT_ENV") != "base"
+	return os.Getenv("VIRTUAL_ENV") != "" || conda
 }
 
 // installedPython returns the interpreters in this user's kernelspec, or in the system's.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/kernel/wire"
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
@@ -29,8 +30,9 @@ func (k *Kernel) open() error {
 		Curve:   k.conn.curve,
 		Refused: func(peer string, err error) { k.log.Warn("peer rejected", "peer", peer, "err", err) },
 		Trusts:  k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
+		Unauthenticated: handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum),
 	}
-	unsigned := zmtp.Options{Curve: opt.Curve, Refused: opt.Refused, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
+	unsigned := zmtp.Options{Curve: opt.Curve, Refused: opt.Refused, Unauthenticated: opt.Unauthenticated, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
 	beat, pub := unsigned, unsigned
 	beat.QueueHard = echoBytes
 	pub.Note = k.droppedNote

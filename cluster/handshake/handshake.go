@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Timeout is the time for a whole TLS handshake and, where there is one, the first message behind it.
+	// Timeout is the time for a whole handshake, of TLS or of a kernel's socket, and, in TLS, the first message behind it.
 	Timeout = 10 * time.Second
 	// Minimum is the usual age below which a connection is not closed for another one.
 	Minimum = time.Second
@@ -31,7 +31,7 @@ func AtOnce() int {
 
 // Limiter limits the connections that have not authenticated, over all its listeners: a connection counts from Accept
 // to Done. When there are too many, the next one waits until the oldest has the minimum age, which is then closed: who
-// has a certificate authenticates within a few round trips. Its methods may be called from any goroutine.
+// has a certificate or a key authenticates within a few round trips. Its methods may be called from any goroutine.
 type Limiter struct {
 	limit   int
 	minimum time.Duration

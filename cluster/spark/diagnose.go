@@ -23,15 +23,15 @@ func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 	interpreter := r.GetPython()
 	folders, wrong := configured("SPARK_HOME", "SPARK_CONF_DIR")
 	got, err := python.Versions(ctx, interpreter, "pyspark", "grpcio-status", "pandas", "pyarrow")
-	f := cluster.Check{What: "Spark"}
+	f, installer := cluster.Check{What: "Spark"}, python.InstallCommand(interpreter)
 	switch {
 	case err != nil:
 		return nil // the check of Python reports it
 	case got["pyspark"] == "" && folders == "":
-		f.Found = "not set up (for --backend spark: " + interpreter + " -m pip install 'pyspark[connect]', and Java)"
+		f.Found = "not set up (for --backend spark: " + installer + " 'pyspark[connect]', and Java)"
 		return []cluster.Check{f}
 	case got["pyspark"] == "":
-		f.Found, f.Remedy = folders+", no pyspark", interpreter+" -m pip install pyspark of the cluster's version"
+		f.Found, f.Remedy = folders+", no pyspark", installer+" pyspark of the cluster's version"
 		return []cluster.Check{f, findJava(ctx, "")}
 	}
 	f.Found, f.Remedy = "pyspark "+got["pyspark"], wrong
@@ -45,7 +45,7 @@ func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 		}
 	}
 	if len(without) > 0 {
-		f.Found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + interpreter + " -m pip install 'pyspark[connect]'"
+		f.Found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + installer + " 'pyspark[connect]'"
 	}
 	return []cluster.Check{f, findJava(ctx, got["pyspark"])}
 }

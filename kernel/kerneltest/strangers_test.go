@@ -76,3 +76,20 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	f.NothingLeft()
 }
+
+// Ensure strangers who connect and stay silent, more of them than a socket has places, do not keep clients out.
+func TestSilentStrangers(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for range 1100 {
+		stranger(t, f.Conn.IP, f.Conn.ShellPort, "DEALER")
+	}
+	other := kerneltest.Connect(t, f.Conn).Ready()
+	if r, _ := other.Run("1"); r.Status != "ok" {
+		t.Errorf("%+v", r)
+	}
+	f.Drain()
+	if r, _ := f.Run("1"); r.Status != "ok" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/handshake"
 )
 
 const listenerPatience = 60 * time.Second
@@ -230,5 +232,25 @@ func TestCurveSubscribers(t *testing.T) {
 	}
 	if err := <-refused; !strings.Contains(err.Error(), "does not read") {
 		t.Error(err)
+	}
+}
+
+// Ensure a client that has the public key keeps its place though it is silent: it has authenticated by its handshake.
+func TestCurveSilentClient(t *testing.T) {
+	t.Parallel()
+	pending := handshake.NewLimiter(1, 0)
+	r, _ := curveRouter(t, Options{Trusts: func(Message) bool { return true }, MaxPeers: 1, Unauthenticated: pending})
+	p := dialCurve(t, r.Addr(), "DEALER")
+	for end := time.Now().Add(listenerPatience); pending.Pending() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a client that has the public key has not authenticated")
+		}
+	}
+	for range 4 {
+		greetCurve(t, r.Addr())
+	}
+	p.say(t, "still here")
+	if m, err := r.Recv(); err != nil || string(m[1]) != "still here" {
+		t.Fatalf("%q %v", m, err)
 	}
 }

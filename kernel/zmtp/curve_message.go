@@ -29,11 +29,7 @@ const (
 type sealer struct {
 	key   [keySize]byte
 	nonce uint64 // the last one; 2^64 frames are never reached
-	plain []byte // buffer
 }
-
-// keepPlain is the largest buffer that a sealer keeps.
-const keepPlain = 64 << 10
 
 // appendFrame appends the encoded, encrypted frame to b. flags are those of the plain frame.
 func (s *sealer) appendFrame(b []byte, flags byte, body []byte) []byte {
@@ -44,15 +40,14 @@ func (s *sealer) appendFrame(b []byte, flags byte, body []byte) []byte {
 	if flags&flagCommand != 0 {
 		sealed |= sealedCommand
 	}
-	s.plain = append(append(slices.Grow(s.plain[:0], 1+len(body)), sealed), body...)
 	s.nonce++
-	b = slices.Grow(b, longHeader+messageSize+len(body))
-	b = append(appendHeader(b, 0, messageSize+len(body)), messageName...)
-	b = binary.BigEndian.AppendUint64(b, s.nonce)
-	b = box.SealAfterPrecomputation(b, s.plain, nonce(messageToClient, b[len(b)-shortNonce:]), &s.key)
-	if cap(s.plain) > keepPlain {
-		s.plain = nil
-	}
+	b = appendHeader(slices.Grow(b, longHeader+messageSize+len(body)), 0, messageSize+len(body))
+	at := len(b)
+	b = append(append(append(b, make([]byte, boxBefore)...), sealed), body...)
+	var short [shortNonce]byte
+	binary.BigEndian.PutUint64(short[:], s.nonce)
+	sealInPlace(b[at:], nonce(messageToClient, short[:]), &s.key)
+	copy(b[at+copy(b[at:], messageName):], short[:])
 	return b
 }
 
@@ -70,7 +65,7 @@ type opener struct {
 	last uint64 // nonce
 }
 
-// open decrypts a frame that was received with flags, and returns the flags in it and its body. A
+// open decrypts a frame that was received with flags, in its place, and returns the flags in it and its body. A
 // frame that was changed, left out of its order or sent before ends the connection.
 func (o *opener) open(flags byte, sealed []byte) (inner byte, body []byte, err error) {
 	switch {
@@ -84,7 +79,7 @@ func (o *opener) open(flags byte, sealed []byte) (inner byte, body []byte, err e
 	if n <= o.last {
 		return 0, nil, fmt.Errorf("%w: a MESSAGE whose nonce is used already", ErrBadFrame)
 	}
-	plain, ok := box.OpenAfterPrecomputation(nil, sealed[messageHead:], nonce(messageToServer, short), &o.key)
+	plain, ok := openInPlace(sealed, nonce(messageToServer, short), &o.key)
 	if !ok {
 		return 0, nil, fmt.Errorf("%w: a MESSAGE that does not decrypt", ErrBadFrame)
 	}

@@ -97,7 +97,7 @@ func (fr *frameReader) frame() (flags byte, body []byte, err error) {
 	if err != nil || fr.opener == nil {
 		return flags, body, err
 	}
-	return fr.opener.open(flags, body) // for a moment there are two copies, of a peer that has the public key
+	return fr.opener.open(flags, body)
 }
 
 func (fr *frameReader) length(flags byte) (uint64, error) {

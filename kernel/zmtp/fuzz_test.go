@@ -48,7 +48,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		nc := fakeConn{bytes.NewReader(in)}
 		fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
-		identity, _, err := handshake(nc, fr, socketKind{"ROUTER", []string{"DEALER"}}, nil)
+		identity, _, err := performHandshake(nc, fr, socketKind{"ROUTER", []string{"DEALER"}}, nil)
 		if err == nil && (len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
 			t.Fatalf("identity %q was accepted", identity)
 		}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 // ErrHandshake reports a peer rejected during the handshake; the wrapping error contains the
@@ -44,10 +46,10 @@ const (
 	mechanismCurve = "CURVE"
 )
 
-// handshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
+// performHandshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
 // keys. It returns the identity chosen by the peer, if any, and what encrypts for it, nil
 // without keys. The caller has set a deadline on nc.
-func handshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
+func performHandshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
 	mechanism := mechanismNull
 	if keys != nil {
 		mechanism = mechanismCurve
@@ -62,21 +64,35 @@ func handshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (
 	return identity, nil, err
 }
 
+// holdMechanism is how long a peer may take to tell its mechanism before it is told ours.
+const holdMechanism = time.Second
+
 // greet exchanges greetings. libzmq closes the connection when it reads another mechanism than
 // its own, before it has sent its own. So ours is sent after the peer's was read, which it sends
 // once it knows the version: then it can be named. It is sent even if it is another one, because
-// then libzmq does not connect again.
+// then libzmq does not connect again. A peer may wait for ours, though: RFC 37 has those who accept
+// no older version send the whole greeting at once, and only asks others to answer a whole one. So
+// ours is held back for a second at most. That costs each connection one round trip, with NULL
+// too: a CURVE client that comes to a socket without keys can be named only so.
 func greet(nc net.Conn, r io.Reader, mechanism string) error {
 	g := greeting(mechanism)
 	if _, err := nc.Write(g[:mechanismStart]); err != nil {
 		return fmt.Errorf("send greeting: %w", err)
 	}
+	rest := sync.OnceValue(func() error {
+		_, err := nc.Write(g[mechanismStart:])
+		return err
+	})
+	late := time.AfterFunc(holdMechanism, func() { _ = rest() }) // an error is returned below
 	theirs, err := readGreeting(r)
-	if err != nil {
+	if unsent := late.Stop(); unsent && err != nil {
 		return err
 	}
-	if _, err := nc.Write(g[mechanismStart:]); err != nil {
-		return fmt.Errorf("send greeting: %w", err)
+	if werr := rest(); werr != nil && err == nil { // it waits for a call that has begun
+		err = fmt.Errorf("send greeting: %w", werr)
+	}
+	if err != nil {
+		return err
 	}
 	return checkMechanism(theirs, mechanism)
 }

@@ -40,6 +40,7 @@ type listener struct {
 
 	mu     sync.Mutex
 	peers  map[*peer]struct{} // guarded by mu: admitted or in the handshake
+	known  int                // guarded by mu: how many of peers have authenticated
 	nextID uint32             // guarded by mu
 	closed bool               // guarded by mu
 }
@@ -51,6 +52,7 @@ type peer struct {
 	queue    *queue
 	gone     chan struct{} // closed by drop
 	once     sync.Once
+	known    bool // it has authenticated; used by its reader only
 
 	mu         sync.Mutex
 	subs       map[string]int // guarded by mu: an XPUB peer's topics
@@ -77,7 +79,7 @@ func (l *listener) listen(endpoint string) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	l.ln, l.peers, l.done = ln, map[*peer]struct{}{}, make(chan struct{})
+	l.ln, l.peers, l.done = l.opt.Unauthenticated.Listen(ln), map[*peer]struct{}{}, make(chan struct{})
 	l.work.Go(l.accept)
 	return nil
 }
@@ -108,25 +110,48 @@ func (l *listener) accept() {
 func (l *listener) begin(nc net.Conn) {
 	p := &peer{nc: nc, queue: newQueue(l.opt.QueueSoft, l.opt.QueueHard), gone: make(chan struct{}), subs: map[string]int{}}
 	l.mu.Lock()
-	full := l.closed || len(l.peers) >= l.opt.MaxPeers
-	if !full {
+	closed := l.closed
+	if !closed {
 		l.peers[p] = struct{}{}
 	}
 	l.mu.Unlock()
-	if full {
+	if closed {
+		l.opt.Unauthenticated.Done(nc)
 		_ = nc.Close() // no data was exchanged yet
-		l.opt.Refused(nc.RemoteAddr().String(), errors.New("zmtp: too many peers"))
 		return
 	}
 	l.work.Go(func() { l.serve(p) })
+}
+
+// errTooManyPeers reports a peer beyond MaxPeers.
+var errTooManyPeers = errors.New("zmtp: too many peers")
+
+// authenticated counts a peer among those that have authenticated. It is called on the peer's goroutine.
+func (l *listener) authenticated(p *peer) error {
+	if p.known {
+		return nil
+	}
+	l.opt.Unauthenticated.Done(p.nc)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known >= l.opt.MaxPeers {
+		return errTooManyPeers
+	}
+	l.known++
+	p.known = true
+	return nil
 }
 
 // serve performs the handshake of a peer and runs its writer and reader until it ends.
 func (l *listener) serve(p *peer) {
 	defer func() {
 		p.drop()
+		l.opt.Unauthenticated.Done(p.nc)
 		l.mu.Lock()
 		delete(l.peers, p)
+		if p.known {
+			l.known--
+		}
 		l.mu.Unlock()
 	}()
 	fr := &frameReader{
@@ -136,7 +161,10 @@ func (l *listener) serve(p *peer) {
 	defer func() { fr.allowed.release() }()
 	err := p.nc.SetDeadline(time.Now().Add(l.opt.HandshakeTimeout))
 	if err == nil {
-		p.identity, p.queue.seal, err = handshake(p.nc, fr, l.kind, l.opt.Curve)
+		p.identity, p.queue.seal, err = performHandshake(p.nc, fr, l.kind, l.opt.Curve)
+	}
+	if err == nil && l.opt.Curve != nil {
+		err = l.authenticated(p)
 	}
 	if err == nil {
 		err = p.nc.SetDeadline(time.Time{})
@@ -167,7 +195,7 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 		m, err := fr.message(func(body []byte) error { return l.command(p, body) })
 		switch {
 		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame),
-			errors.Is(err, ErrUntrusted), errors.Is(err, errQueueFull):
+			errors.Is(err, ErrUntrusted), errors.Is(err, errQueueFull), errors.Is(err, errTooManyPeers):
 			return err
 		case err != nil:
 			return nil //nolint:nilerr // the peer went away
@@ -179,6 +207,9 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 		if !fr.allowed.trusted { // dropped here, so messages of untrusted peers do not pile up anywhere
 			l.opt.Refused(p.nc.RemoteAddr().String(), errDistrusted)
 			continue
+		}
+		if err := l.authenticated(p); err != nil {
+			return err
 		}
 		l.receive(p, m)
 	}
@@ -196,6 +227,11 @@ func (l *listener) command(p *peer, body []byte) error {
 		return err
 	}
 	subscribes := l.kind.name == kindXPub
+	if subscribes && name == "SUBSCRIBE" && l.opt.Trusts == nil {
+		if err := l.authenticated(p); err != nil {
+			return err
+		}
+	}
 	switch {
 	case name == "PING":
 		if len(data) < 2 {

@@ -1,6 +1,10 @@
 package zmtp
 
-import "time"
+import (
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/handshake"
+)
 
 // Options sets the limits of a socket. The zero value of each field means its default.
 type Options struct {
@@ -22,9 +26,14 @@ type Options struct {
 	Untrusted *Budget
 	// MaxFrames limits the frames of one message; default 2^20.
 	MaxFrames int
-	// MaxPeers limits the number of connections, handshakes included; default 1024.
+	// MaxPeers limits the number of peers that have authenticated; default 1024. A CURVE client has after its
+	// handshake, because it has the public key; any other peer has with its first message, if Trusts accepts it.
 	MaxPeers int
-	// HandshakeTimeout is the timeout of a handshake; default 10 s.
+	// Unauthenticated limits the connections that have not, over all sockets with this Limiter in their Options;
+	// default one for this socket. Where there are too many, the oldest is closed.
+	Unauthenticated *handshake.Limiter
+	// HandshakeTimeout is the timeout of a handshake; default 10 s. Behind it a peer may be silent for as long as there
+	// is room: a client that can answer an input_request has nothing to send before there is one.
 	HandshakeTimeout time.Duration
 	// QueueSoft is the size in bytes of a peer's queue above which droppable messages are
 	// dropped; default 64 MiB.
@@ -54,7 +63,7 @@ const (
 	defaultUntrusted  = 64 << 20
 	defaultBudget     = 256 << 20
 	defaultMaxPeers   = 1024
-	defaultHandshake  = 10 * time.Second
+	defaultHandshake  = handshake.Timeout
 	defaultQueueSoft  = 64 << 20
 	defaultQueueHard  = 1 << 30
 )
@@ -68,6 +77,9 @@ func (o Options) withDefaults() Options {
 		o.Untrusted = NewBudget(defaultBudget)
 	}
 	setDefault(&o.MaxPeers, defaultMaxPeers)
+	if o.Unauthenticated == nil {
+		o.Unauthenticated = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
+	}
 	setDefault(&o.HandshakeTimeout, defaultHandshake)
 	setDefault(&o.QueueSoft, defaultQueueSoft)
 	setDefault(&o.QueueHard, defaultQueueHard)

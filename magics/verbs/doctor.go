@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,14 @@ func doctorVerb() row {
 type finding struct {
 	what, found string
 	remedy      string // not empty: something is missing
+	installer   string // not empty: the command with which the remedy begins, and which takes more packages
+}
+
+// install returns the finding with packages to install for an interpreter.
+func (f finding) install(interpreter, packages string) finding {
+	f.installer = python.InstallCommand(interpreter)
+	f.remedy = f.installer + " " + packages
+	return f
 }
 
 // probeTimeout bounds each program that doctor runs.
@@ -70,30 +79,27 @@ func doctorTitle(findings []finding) (title string, lacks bool) {
 	return fmt.Sprintf("%d things are missing or wrong", n), true
 }
 
-// pip separates an interpreter from the packages to install.
-const pip = " -m pip install "
-
 func doctorView(findings []finding, title string) render.Bundle {
 	t := render.Table{Head: []string{"", "what", "found", "remedy"}}
 	var installers []string
-	packages := map[string][]string{} // by interpreter
+	packages := map[string][]string{} // by installer
 	for _, f := range findings {
 		mark := render.Cell{Text: "ok", Tone: render.ToneGood}
 		if f.remedy != "" {
 			mark = render.Cell{Text: "--", Tone: render.ToneBad}
 		}
-		if by, what, ok := strings.Cut(f.remedy, pip); ok && !strings.Contains(what, " of ") { // otherwise the version is in the text
+		if by := f.installer; by != "" {
 			if packages[by] == nil {
 				installers = append(installers, by)
 			}
-			packages[by] = append(packages[by], what)
-			f.remedy = "pip, see below"
+			packages[by] = append(packages[by], strings.TrimPrefix(f.remedy, by+" "))
+			f.remedy = "see below"
 		}
 		t.Rows = append(t.Rows, []render.Cell{mark, {Text: f.what}, {Text: f.found}, {Text: f.remedy}})
 	}
 	b := render.Title(title).Table(t.Drop())
 	for _, by := range installers {
-		b = b.Code(by + pip + strings.Join(packages[by], " "))
+		b = b.Code(by + " " + strings.Join(packages[by], " "))
 	}
 	return b
 }
@@ -117,9 +123,31 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
 	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
-		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --user --python PATH"}}
+		return []finding{{what: "Python", found: err.Error(), remedy: "install Python " + pythons() + ", or name one: tfcluster install --user --python PATH"}}
 	}
-	findings := []finding{{"Python", interpreter + ", " + got["python"], ""}}
+	return append(findPackages(interpreter, got), inv.findJupyter(ctx, interpreter, got)...)
+}
+
+// The minor versions of Python 3 that tfcluster is tested with. TensorFlow has wheels for these alone.
+const oldestPython, newestPython = 11, 13
+
+// pythons names these versions.
+func pythons() string { return fmt.Sprintf("3.%d to 3.%d", oldestPython, newestPython) }
+
+// findPackages compares the notebook's Python, and the versions of its packages, with what tasks need.
+func findPackages(interpreter string, got map[string]string) []finding {
+	version := finding{what: "Python", found: interpreter + ", " + got["python"]}
+	var minor int
+	_, err := fmt.Sscanf(got["python"], "3.%d", &minor)
+	tested := err == nil && minor >= oldestPython && minor <= newestPython
+	switch {
+	case tested:
+	case err == nil && minor > newestPython:
+		version.found += ": not tested, as " + pythons() + " are"
+	default:
+		version.remedy = "install Python " + pythons()
+	}
+	findings := []finding{version}
 	for _, p := range []struct{ name, why string }{
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
@@ -132,11 +160,14 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 			if p.why != "" {
 				f.found += " (" + p.why + ")"
 			}
-			f.remedy = quoted(interpreter) + pip + p.name
+			f = f.install(interpreter, p.name)
+			if !tested && (p.name == "tensorflow" || p.name == "keras") {
+				f.installer, f.remedy = "", "make an environment with Python "+pythons()+": TensorFlow may have no wheel for "+got["python"]
+			}
 		}
 		findings = append(findings, f)
 	}
-	return append(findings, inv.findJupyter(ctx, interpreter, got)...)
+	return findings
 }
 
 // jupyterPID is the environment variable by which Jupyter tells a kernel its server's process.
@@ -145,20 +176,11 @@ const jupyterPID = "JPY_PARENT_PID"
 // serverPython returns the interpreter that runs the Jupyter server of this kernel; "" if there is no server,
 // or it is not a Python whose path is known.
 func serverPython() string {
-	pid := os.Getenv(jupyterPID)
-	if pid == "" || strings.Trim(pid, "0123456789") != "" {
-		return ""
-	}
-	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	pid, err := strconv.Atoi(os.Getenv(jupyterPID))
 	if err != nil {
 		return ""
 	}
-	first, _, _ := bytes.Cut(line, []byte{0})
-	path := string(first) // of an environment's Python, which /proc/PID/exe is not
-	if !filepath.IsAbs(path) || !strings.HasPrefix(filepath.Base(path), "python") {
-		return ""
-	}
-	return path
+	return python.OfProcess(pid)
 }
 
 // jupyter is what doctor knows of the environment in which Jupyter runs.
@@ -184,7 +206,7 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 	findings := j.findings(own["prefix"])
 	if remains := inv.session.Options.Remains; remains != nil {
 		if found := remains(); len(found) > 0 {
-			findings = append(findings, finding{"an earlier install", "hides or doubles what pip installed: " + strings.Join(found, ", "), quoted(program) + " install"})
+			findings = append(findings, finding{what: "an earlier install", found: "hides or doubles what pip installed: " + strings.Join(found, ", "), remedy: python.ShellQuoted(program) + " install"})
 		}
 	}
 	return findings
@@ -192,27 +214,28 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 
 // findings compares Jupyter's environment with that of the kernel's Python, whose prefix is own.
 func (j jupyter) findings(own string) []finding {
-	apart := j.server && j.prefix != own
+	apart := j.server && !sameFolder(j.prefix, own)
 	f := finding{what: "JupyterLab", found: cmp.Or(j.lab, "not installed in this environment")}
 	switch {
 	case apart:
 		f.found += ", " + j.python + ": another environment than the kernel's"
 	case j.lab == "" && !j.server:
-		f.found += "; for one in another: " + quoted(j.program) + " install --prefix ITS_FOLDER"
+		f.found += "; for one in another: " + python.ShellQuoted(j.program) + " install --prefix ITS_FOLDER"
 	}
 	proxy := finding{what: "jupyter-server-proxy", found: j.proxy}
 	if proxy.found == "" {
 		proxy.found = "not installed (for TensorBoard; without it there are curves)"
-		proxy.remedy = quoted(j.python) + pip + proxy.what
+		proxy = proxy.install(j.python, proxy.what)
 		if j.lab == "" && !j.server {
+			proxy.installer = ""
 			proxy.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
 		}
 	}
-	extension := findExtension(j.prefix)
+	extension := findExtension(j.prefix, j.server)
 	if !apart {
 		return []finding{f, proxy, extension}
 	}
-	register := quoted(j.program) + " install --prefix " + quoted(j.prefix) + ", then restart Jupyter"
+	register := python.ShellQuoted(j.program) + " install --prefix " + python.ShellQuoted(j.prefix) + ", then restart Jupyter"
 	if extension.remedy != "" {
 		extension.found, extension.remedy = "not installed where JupyterLab runs", register
 	}
@@ -241,17 +264,23 @@ func (j jupyter) proxyEntry() string {
 	return ""
 }
 
-// quoted is a path as a shell reads it.
-func quoted(path string) string {
-	if strings.ContainsAny(path, " '\"$`\\(){}&;|<>*?~#!") {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+// sameFolder reports that two paths name one folder, one of them perhaps by a link.
+func sameFolder(a, b string) bool {
+	if a == b {
+		return true
 	}
-	return path
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
-// findExtension searches JupyterLab's folders for the extension: the user's, the system's, and
-// those below the prefix of a Python that may be JupyterLab's.
-func findExtension(prefix string) finding {
+// findExtension searches JupyterLab's folders for the extension: the user's, the system's, and those below the prefix
+// of JupyterLab's Python. If that is not known to be JupyterLab's, those of active environments are searched too: a
+// server that runs does not look there.
+func findExtension(prefix string, known bool) finding {
 	f := finding{what: "JupyterLab extension"}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -259,9 +288,12 @@ func findExtension(prefix string) finding {
 	}
 	candidates := []string{os.Getenv("JUPYTER_DATA_DIR"), filepath.Join(home, ".local/share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter"}
 	candidates = append(candidates, filepath.SplitList(os.Getenv("JUPYTER_PATH"))...)
-	prefixes := []string{prefix, os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
-	if lab, err := exec.LookPath("jupyter-lab"); err == nil {
-		prefixes = append(prefixes, filepath.Dir(filepath.Dir(lab)))
+	prefixes := []string{prefix}
+	if !known {
+		prefixes = append(prefixes, os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX"))
+		if lab, err := exec.LookPath("jupyter-lab"); err == nil {
+			prefixes = append(prefixes, filepath.Dir(filepath.Dir(lab)))
+		}
 	}
 	if data := os.Getenv("XDG_DATA_HOME"); data != "" {
 		candidates = append(candidates, filepath.Join(data, "jupyter"))
@@ -297,7 +329,8 @@ func findTensorBoard(ctx context.Context, interpreter string) finding {
 	case err != nil:
 		f.found = err.Error()
 	case got["tensorboard"] == "":
-		f.found, f.remedy = "not installed for "+interpreter, quoted(interpreter)+pip+"tensorboard 'setuptools<81'"
+		f.found = "not installed for " + interpreter
+		return f.install(interpreter, "tensorboard 'setuptools<81'")
 	default:
 		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
 	}
@@ -345,9 +378,9 @@ func findDisk(dir string) finding {
 func findRuntimeDir() finding {
 	dir, err := state.RuntimeDir()
 	if err != nil {
-		return finding{"sockets", err.Error(), "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
+		return finding{what: "sockets", found: err.Error(), remedy: "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
 	}
-	return finding{"sockets", dir, ""}
+	return finding{what: "sockets", found: dir}
 }
 
 func findState() finding {
@@ -356,7 +389,7 @@ func findState() finding {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return finding{"state", err.Error(), "set TFCLUSTER_HOME to a folder that can be written"}
+		return finding{what: "state", found: err.Error(), remedy: "set TFCLUSTER_HOME to a folder that can be written"}
 	}
-	return finding{"state", dir, ""}
+	return finding{what: "state", found: dir}
 }

@@ -29,7 +29,7 @@ func TestServerPython(t *testing.T) {
 	}
 	for pid, want := range map[string]string{
 		"": "", "../self": "", "999999999": "",
-		start("/opt/my env/bin/python3.11"): "/opt/my env/bin/python3.11", start("python"): "", start("/usr/bin/node"): "",
+		start("/opt/my env/bin/python3.11"): "/opt/my env/bin/python3.11", start("/usr/bin/node"): "",
 	} {
 		t.Setenv(jupyterPID, pid)
 		if got := serverPython(); got != want {
@@ -62,6 +62,22 @@ func TestJupyterInAnotherEnvironment(t *testing.T) {
 	}
 	if got := strings.Count(text(apart), "install --prefix"); got != 2 { // the extension, and the server's entry
 		t.Errorf("apart: %d rows name install --prefix:\n%s", got, text(apart))
+	}
+	// The server was started where the kernel's environment is active: it has no folder of that.
+	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+		t.Setenv(name, own)
+		if got := text(apart); !strings.Contains(got, "not installed where JupyterLab runs") {
+			t.Errorf("with %s of the kernel's environment:\n%s", name, got)
+		}
+		t.Setenv(name, "")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	linked := jupyter{python: link + "/bin/python", prefix: link, lab: "4.6.6", proxy: "4.6.0", program: own + "/bin/tfcluster", server: true}
+	if got := text(linked); strings.Contains(got, "another environment") {
+		t.Errorf("in one environment, by a link:\n%s", got)
 	}
 	apart.tfcluster = "0.1.0"
 	if got := text(apart); !strings.Contains(got, "tfcluster 0.1.0 in "+lab) {

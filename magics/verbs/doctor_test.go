@@ -1,8 +1,11 @@
 package verbs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,42 +18,95 @@ func TestFindExtension(t *testing.T) {
 	}
 	t.Setenv("HOME", t.TempDir())
 	prefix := t.TempDir()
-	if f := findExtension(prefix); f.remedy == "" {
+	if f := findExtension(prefix, false); f.remedy == "" {
 		t.Errorf("without one it finds %+v", f)
 	}
 	installed := filepath.Join(prefix, "share/jupyter/labextensions/tfcluster-lab")
 	if err := os.MkdirAll(installed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if f := findExtension(prefix); f.found != installed || f.remedy != "" {
+	if f := findExtension(prefix, false); f.found != installed || f.remedy != "" {
 		t.Errorf("it finds %+v", f)
+	}
+	t.Setenv("VIRTUAL_ENV", prefix)
+	if f := findExtension(t.TempDir(), false); f.found != installed || f.remedy != "" {
+		t.Errorf("in the active environment it finds %+v", f)
 	}
 }
 
 // TestDoctorView: what pip installs into one interpreter is one line.
 func TestDoctorView(t *testing.T) {
 	t.Parallel()
+	uv := t.TempDir()
+	for name, content := range map[string]string{"pyvenv.cfg": "uv = 0.13.9\n", "lib/python3.11/site-packages/x.py": "", "bin/python": ""} {
+		path := filepath.Join(uv, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	findings := []finding{
-		{"Python", "/usr/bin/python3, 3.11", ""},
-		{"cloudpickle", "not installed", "/usr/bin/python3 -m pip install cloudpickle"},
-		{"tensorflow", "not installed", "/usr/bin/python3 -m pip install tensorflow"},
-		{"TensorBoard", "not installed", "/tb/python -m pip install tensorboard setuptools"},
-		{"Spark", "no pyspark", "/usr/bin/python3 -m pip install pyspark of the cluster's version"},
+		finding{what: "ipykernel", found: "not installed"}.install(uv+"/bin/python", "ipykernel"),
+		finding{what: "keras", found: "not installed"}.install(uv+"/bin/python", "keras"),
+		{what: "Python", found: "/usr/bin/python3, 3.11"},
+		finding{what: "cloudpickle", found: "not installed"}.install("/usr/bin/python3", "cloudpickle"),
+		finding{what: "tensorflow", found: "not installed"}.install("/usr/bin/python3", "tensorflow"),
+		finding{what: "TensorBoard", found: "not installed"}.install("/tb/python", "tensorboard setuptools"),
+		{what: "Spark", found: "no pyspark", remedy: "/usr/bin/python3 -m pip install pyspark of the cluster's version"},
 	}
 	title, lacks := doctorTitle(findings)
-	if title != "4 things are missing or wrong" || !lacks {
+	if title != "6 things are missing or wrong" || !lacks {
 		t.Error(title, lacks)
 	}
 	b := doctorView(findings, title)
 	for _, want := range []string{
 		"\n/usr/bin/python3 -m pip install cloudpickle tensorflow\n", "\n/tb/python -m pip install tensorboard setuptools\n", "pyspark of the cluster's version",
+		"\nuv pip install --python " + uv + "/bin/python ipykernel keras\n",
 	} {
 		if !strings.Contains(b.Text, want) {
 			t.Errorf("no %q in\n%s", want, b.Text)
 		}
 	}
-	if title, lacks = doctorTitle(findings[:1]); title != "nothing is missing" || lacks {
+	if title, lacks = doctorTitle(findings[2:3]); title != "nothing is missing" || lacks {
 		t.Error(title, lacks)
+	}
+}
+
+// TestPythonVersions: the versions that doctor takes for tested are those that the wheel is said to be for.
+func TestPythonVersions(t *testing.T) {
+	t.Parallel()
+	project, err := os.ReadFile("../../pyproject.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, m := range regexp.MustCompile(`"Programming Language :: Python :: (3\.\d+)"`).FindAllStringSubmatch(string(project), -1) {
+		listed = append(listed, m[1])
+	}
+	var tested []string
+	for minor := oldestPython; minor <= newestPython; minor++ {
+		tested = append(tested, fmt.Sprintf("3.%d", minor))
+	}
+	if !slices.Equal(listed, tested) {
+		t.Errorf("pyproject.toml has classifiers for %v, doctor knows %v", listed, tested)
+	}
+	text := func(version, tensorflow string) string {
+		return doctorView(findPackages("/usr/bin/python3", map[string]string{"python": version, "ipykernel": "7", "cloudpickle": "3", "tensorflow": tensorflow}), "").Text
+	}
+	for _, tt := range []struct {
+		version, tensorflow, want, not string
+	}{
+		{"3.13.0", "", "-m pip install tensorflow", "not tested"},
+		{"3.14.0", "", "3.14.0: not tested, as 3.11 to 3.13 are", "pip install"},
+		{"3.14.0", "", "Python 3.11 to 3.13: TensorFlow may have no wheel for 3.14.0", "pip install"},
+		{"3.14.0rc2", "2.30.0", "3.14.0rc2: not tested", "tensorflow   not installed"},
+		{"3.10.13", "", "install Python 3.11 to 3.13", "pip install"},
+	} {
+		if got := text(tt.version, tt.tensorflow); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("Python %s: want %q and not %q in\n%s", tt.version, tt.want, tt.not, got)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func TestHTML(t *testing.T) {
 	for name, b := range map[string]render.Bundle{
 		"status": render.ClusterView(st, say), "run": render.RunView(run), "summary": render.Summary(run), "entered": entered(run, say), "reserved": render.Reserved(st, 1), "held": held(st),
 		"reservation": render.Reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": render.HistoryView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
-		"clusters": clustersView([]session.ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{evil, evil, evil}}, evil),
+		"clusters": clustersView([]session.ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{what: evil, found: evil, remedy: evil}}, evil),
 		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
 		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),
 	} {

@@ -55,12 +55,12 @@ func (inv *invocation) diagnose(ctx context.Context) []finding {
 		req := &clusterpb.ReserveRequest{Backend: e.Name, Python: inv.interpreter(), Engine: map[string]string{}}
 		if e.Hadoop {
 			if err := inv.hadoop(ctx, req); err != nil {
-				findings = append(findings, finding{e.Title, err.Error(), "run the cell again when Python answers"})
+				findings = append(findings, finding{what: e.Title, found: err.Error(), remedy: "run the cell again when Python answers"})
 				continue
 			}
 		}
 		for _, f := range e.Diagnose(ctx, req) {
-			findings = append(findings, finding{f.What, f.Found, f.Remedy})
+			findings = append(findings, finding{what: f.What, found: f.Found, remedy: f.Remedy})
 		}
 	}
 	return findings

@@ -46,6 +46,7 @@ def ask(python: pathlib.Path | str, *words: str) -> str:
     return subprocess.run([python, *words], env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
+NAME = f"python3.{sys.version_info.minor}"
 INSTALLED = "from tfcluster import program; print(program.installed())"
 
 
@@ -82,8 +83,11 @@ def test_the_kernel_has_its_environments_python(environment: pathlib.Path) -> No
         program, *words = ask(python, str(launch), "-f", "/run/a b.json").splitlines()
         assert program == str(environment / "bin" / "tfcluster")
         assert words == ["kernel", "-f", "/run/a b.json", "--python", str(environment / "bin" / "python")]
-    (environment / "pyvenv.cfg").unlink()  # such as ~/.local, whose Python is Jupyter's
-    assert ask(sys.executable, str(launch)).splitlines()[-1] == sys.executable
+    (environment / "pyvenv.cfg").unlink()  # now it is a prefix such as /usr/local
+    assert ask(sys.executable, str(launch)).splitlines()[-1] == str(environment / "bin" / NAME)
+    for python in (environment / "bin").glob("python*"):
+        python.unlink()  # or such as ~/.local
+    assert pathlib.Path(ask(sys.executable, str(launch)).splitlines()[-1]).name == NAME
 
 
 def test_a_launcher_without_its_program(environment: pathlib.Path) -> None:
@@ -91,4 +95,25 @@ def test_a_launcher_without_its_program(environment: pathlib.Path) -> None:
     launch = environment / "share" / "jupyter" / "kernels" / "tfcluster" / "launch.py"
     done = subprocess.run([sys.executable, launch], capture_output=True, text=True)
     assert done.returncode == 1 and "cannot be started (No such file or directory)" in done.stderr
-    assert "pip install --force-reinstall tfcluster" in done.stderr
+    assert "pip install --force-reinstall --no-deps WHEEL" in done.stderr
+
+
+def test_the_command_that_installs_packages(environment: pathlib.Path) -> None:
+    """Of pip, and of uv in an environment that uv made without pip."""
+    shutil.copy(PACKAGE / "interpreter.py", next(environment.glob("lib/python*/site-packages/tfcluster")))
+    python = environment / "bin" / "python"
+    launch = environment / "share" / "jupyter" / "kernels" / "tfcluster" / "launch.py"
+    (environment / "bin" / "tfcluster").unlink()
+    by_pip, by_uv = f"'{python}' -m pip install", f"uv pip install --python '{python}'"
+
+    def said() -> tuple[str, bool]:
+        command = ask(python, "-c", "from tfcluster import interpreter; print(interpreter.install_command())")
+        started = subprocess.run([sys.executable, launch], capture_output=True, text=True)
+        return command, f"{command} --force-reinstall" in started.stderr
+
+    assert said() == (by_pip, True)
+    with (environment / "pyvenv.cfg").open("a") as config:
+        config.write("uv = 0.13.9\n")
+    assert said() == (by_uv, True)
+    (next(environment.glob("lib/python*/site-packages")) / "pip").mkdir()
+    assert said() == (by_pip, True)

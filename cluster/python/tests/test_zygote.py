@@ -94,6 +94,7 @@ def test_describing_imports_nothing() -> None:
 
 
 def test_one_line() -> None:
+    assert f"{interpreter.install_command()} tensorflow" in interpreter.missing("tensorflow")
     assert interpreter.one_line(ValueError("a\n b")) == "ValueError: a b"
     assert len(interpreter.one_line(ValueError("x" * 1000))) == 300
 

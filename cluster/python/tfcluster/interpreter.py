@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -58,7 +60,16 @@ def describe_warm() -> dict[str, Any]:
 def missing(package: str) -> str:
     """Return the message about a package that is not installed."""
     name = {"tensorflow": "TensorFlow", "keras": "Keras"}.get(package, package)
-    return f"{name} is not installed: {sys.executable} -m pip install {package}"
+    return f"{name} is not installed: {install_command()} {package}"
+
+
+def install_command() -> str:
+    """Return the words of a shell that install packages here: by uv, if it made this environment without pip."""
+    executable = shlex.quote(sys.executable)
+    with contextlib.suppress(OSError), open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as config:
+        if any(line.startswith("uv = ") for line in config) and importlib.util.find_spec("pip") is None:
+            return f"uv pip install --python {executable}"
+    return f"{executable} -m pip install"
 
 
 def one_line(error: BaseException) -> str:

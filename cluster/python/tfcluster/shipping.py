@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from tfcluster.errors import UsageError
+from tfcluster.interpreter import install_command
 
 _SKIP = {"__pycache__", ".git", ".ipynb_checkpoints", "node_modules"}
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -30,9 +31,7 @@ def _cloudpickle() -> Any:
     try:
         import cloudpickle
     except ImportError:
-        raise UsageError(
-            f"cloudpickle is missing: {sys.executable} -m pip install cloudpickle; a script needs none"
-        ) from None
+        raise UsageError(f"cloudpickle is missing: {install_command()} cloudpickle; a script needs none") from None
     return cloudpickle
 
 

@@ -1,0 +1,56 @@
+package python
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestOfProcess: the interpreter of a process, by the path with which it was started, or by one that the shell found.
+func TestOfProcess(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip("missing: sleep")
+	}
+	top := t.TempDir()
+	environment, shims := filepath.Join(top, "my env", "bin"), filepath.Join(top, "shims")
+	for _, dir := range []string{environment, shims} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	python := filepath.Join(environment, "python")
+	if err := os.Symlink(program, python); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shims, "python"), []byte("#!/bin/sh\n"), 0o700); err != nil { // it runs another
+		t.Fatal(err)
+	}
+	const absolute = "/opt/my env/bin/python3.11"
+	for _, tt := range []struct{ name, word, path, want string }{
+		{"an absolute path", absolute, "", absolute},
+		{"python of an active environment", "python", shims + ":" + environment + ":/usr/bin", python},
+		{"a path from the working folder", "my env/bin/python", "", python},
+		{"python that is not on PATH", "python", shims + ":/usr/bin", ""},
+		{"a relative folder of PATH", "python", "my env/bin", ""},
+		{"another program", "/usr/bin/node", "", ""},
+		{"another word", "sleep", filepath.Dir(program), ""},
+	} {
+		cmd := exec.CommandContext(t.Context(), program, "60")
+		cmd.Args[0], cmd.Dir, cmd.Env = tt.word, top, []string{"PATH=" + tt.path}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		got := OfProcess(cmd.Process.Pid)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if got := OfProcess(999999999); got != "" {
+		t.Errorf("no process: %q", got)
+	}
+}
