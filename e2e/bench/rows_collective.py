@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 from measure import Figure, Options
 from workplace import DEADLINE, BenchError, Kernel, Missing, Workplace
 
+_FREE = (os.cpu_count() or 1) >= 8  # for four tasks and their agents
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL, LARGE = 4 << 10, 16 << 20  # bytes of float32
 GLOO = {SMALL: 498e-6, LARGE: 12.4e-3}  # seconds of two processes, quoted: PyTorch is not part of the environment
@@ -93,9 +95,9 @@ def collective(place: Workplace, options: Options) -> list[Figure]:
             figures.append(Figure(12, what, reference, _ms(ours), compared, _ms(bar), ours <= bar))
     for language, two, many in (("Go", go["2", LARGE], go["4", LARGE]), ("Python", python[LARGE], four[LARGE])):
         what = f"all-reduce of 16 MB from {language}, four tasks"
-        figures.append(
-            Figure(12, what, f"two tasks {_ms(two)}", _ms(many), f"÷ = {many / two:.1f}", "2 ×", many <= 2 * two)
-        )
+        holds = many <= 2 * two if _FREE else None
+        compared, bar = f"÷ = {many / two:.1f}", "2 × with free cores"
+        figures.append(Figure(12, what, f"two tasks {_ms(two)}", _ms(many), compared, bar, holds))
     return figures
 
 

@@ -35,13 +35,25 @@ class Alone(collective_link.Group):
     def __init__(self, ranks: int) -> None:
         self.rank, self.names, self._slot, self._room, self._failed = 0, ["worker:0"] * ranks, 1, 256, ""
         self._results = collective_link.Results()
-        self._memory = {0: FakeMemory()}  # type: ignore[dict-item]
+        self._memory: dict[int, FakeMemory] = {}  # type: ignore[assignment]
+        self._slots: dict[int, list[Any]] = {}
+        self.share(0)
         self._link = self  # type: ignore[assignment]
         self.sizes: list[int] = []
         self.doubles = False
         self.answer: dict[str, Any] = {}
 
-    def send(self, op: str, size: int, kind: str, **what: Any) -> None:
+    def share(self, rank: int) -> None:
+        """Gives a rank its memory."""
+        self._memory[rank] = FakeMemory()
+        self._slots[rank] = collective_link._slots(self._memory[rank])  # type: ignore[arg-type]
+
+    def send_line(self, line: bytes) -> None:
+        call = json.loads(line)
+        assert call["op"] == "call" and call["seconds"] > 0 and line.endswith(b"\n")
+        self.called(call["size"], call["kind"])
+
+    def called(self, size: int, kind: str) -> None:
         self.sizes.append(size)
         if self.doubles:  # as an agent does that adds what another rank has
             own = np.frombuffer(self._memory[0].slot(self._slot), dtype="float32")
@@ -77,10 +89,10 @@ class Beside(Alone):
 
     def __init__(self) -> None:
         super().__init__(2)
-        self._memory[1] = FakeMemory()  # type: ignore[assignment]
+        self.share(1)
         self.kinds: list[str] = []
 
-    def send(self, op: str, size: int, kind: str, **what: Any) -> None:
+    def called(self, size: int, kind: str) -> None:
         self.kinds.append(kind)
         own, other = (np.frombuffer(self._memory[rank].slot(self._slot), dtype="float32") for rank in (0, 1))
         other[:] = own * 3

@@ -26,11 +26,8 @@ def of(values: list[Any]) -> Callable[[Call, list[Any]], list[Any]] | None:
 
 def finish() -> None:
     """Wait for calls within programs of JAX that have been begun: a direct call must not overtake them."""
-    # Another thread may be that of such a call.
     jax = sys.modules.get("jax")
-    if (
-        jax is not None and threading.current_thread() is threading.main_thread()
-    ):  # others may run such a program's call
+    if jax is not None and threading.current_thread() is threading.main_thread():  # other threads may run such a call
         jax.effects_barrier()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import time
 import zlib
@@ -47,6 +48,7 @@ class Group:
         self._link.joined = True
         self.names = [str(name) for name in message["names"]]
         self._slot = int(message["slot"])
+        self._slots = {rank: _slots(memory) for rank, memory in self._memory.items()}
         self._room = self._memory[self.rank].slot_size // _ALIGNED * _ALIGNED
         self._results = Results()
 
@@ -73,17 +75,16 @@ class Group:
             raise RuntimeError(f"a collective call failed: {reason}")
         return message
 
-    def _call(self, size: int, data: Iterator[Any], until: float, **what: Any) -> list[Any]:
+    def _call(self, request: bytes, data: Iterable[Any], until: float, size: int, dtype: Any) -> list[Any]:
         """Makes one call with size bytes, and returns where its result is; the next call may overwrite it.
 
         A signal may raise an error in the middle: the group is then over, because the answer would be taken for that of
         the next call.
         """
-        dtype = what.pop("dtype")
-        _copy([self._elements(self.rank, self._slot, 0, size, dtype)], data)
+        _copy([self._elements(self.rank, self._slot, 0, size, dtype)], iter(data))
         answered = False
         try:
-            self._link.send("call", size=size, seconds=max(until - time.monotonic(), 0.001), **what)
+            self._link.send_line(b"%b%.3f}\n" % (request, max(until - time.monotonic(), 0.001)))
             answer = self._answer()
             answered = True
         finally:
@@ -96,33 +97,33 @@ class Group:
 
     def _elements(self, rank: int, slot: int, offset: int, size: int, dtype: Any) -> Any:
         """A part of a rank's memory as an array."""
-        import numpy as np
-
-        return np.frombuffer(self._memory[rank].slot(slot), dtype, size // dtype.itemsize, offset)
+        return self._slots[rank][slot][offset : offset + size].view(dtype)
 
     def all_reduce(self, arrays: Sequence[Any], op: str, until: float) -> list[Any]:
         """The arrays of all, combined. All have one type; they travel as one vector."""
         divisor = len(self.names) if op == "mean" else 1
-        reduce, name = "sum" if op == "mean" else op, arrays[0].dtype.name
-        kind = "exchange" if reduce == "sum" and self._exchanges(arrays, name) else "all_reduce"
-        return self._pieces(arrays, divisor, until, kind=kind, type=name, reduce=reduce)
+        reduce = "sum" if op == "mean" else op
+        kind = "exchange" if reduce == "sum" and self._exchanges(arrays) else "all_reduce"
+        return self._pieces(arrays, divisor, until, kind, reduce=reduce)
 
-    def _exchanges(self, arrays: Sequence[Any], dtype: str) -> bool:
+    def _exchanges(self, arrays: Sequence[Any]) -> bool:
         """Whether the two tasks of one host add up each other's large vectors, rather than have their agents do it."""
         both = len(self.names) == len(self._memory) == 2
-        return both and dtype in _EXCHANGED and sum(a.nbytes for a in arrays) > _EXCHANGED_ABOVE
+        return both and sum(a.nbytes for a in arrays) > _EXCHANGED_ABOVE and arrays[0].dtype.name in _EXCHANGED
 
     def broadcast(self, arrays: Sequence[Any], root: int, until: float) -> list[Any]:
         """The arrays of one."""
-        return self._pieces(arrays, 1, until, kind="broadcast", root=root)
+        return self._pieces(arrays, 1, until, "broadcast", root=root)
 
     def barrier(self, until: float) -> None:
         """Nothing, once all are here."""
         import numpy as np
 
-        self._call(0, iter(()), until, kind="all_reduce", dtype=np.dtype(np.uint8))
+        self._call(_request("all_reduce", 0), (), until, 0, np.dtype(np.uint8))
 
-    def _pieces(self, arrays: Sequence[Any], divisor: int, until: float, **what: Any) -> list[Any]:
+    def _pieces(
+        self, arrays: Sequence[Any], divisor: int, until: float, kind: str, reduce: str = "", root: int = 0
+    ) -> list[Any]:
         """Makes calls for arrays of one type in pieces that the memory has room for."""
         dtype = arrays[0].dtype
         results = self._results.like(arrays) if sum(a.nbytes for a in arrays) > _SMALL else _new(arrays)
@@ -132,8 +133,9 @@ class Group:
         for begin in range(0, max(total, 1), step):
             end = min(begin + step, total)
             size = (end - begin) * dtype.itemsize
-            parts = self._call(size, _between(flat, begin, end), until, dtype=dtype, form=form, **what)
-            if what["kind"] == "exchange":
+            request = _request(kind, size, form, dtype, reduce, root)
+            parts = self._call(request, _between(flat, begin, end), until, size, dtype)
+            if kind == "exchange":
                 _add(_between(out, begin, end), *parts, divisor)
             else:
                 _copy(_between(out, begin, end), iter(parts), divisor)
@@ -149,9 +151,30 @@ class Group:
         step = self._room // n // _ALIGNED * _ALIGNED // array.dtype.itemsize
         for begin in range(0, max(flat.size, 1), step):
             piece = flat[begin : begin + step]
-            parts = self._call(piece.nbytes, iter([piece]), until, dtype=array.dtype, kind="all_gather", form=form)
+            request = _request("all_gather", piece.nbytes, form)
+            parts = self._call(request, [piece], until, piece.nbytes, array.dtype)
             _copy((row[begin : begin + step] for row in out), iter(parts))
         return result.reshape((n * array.shape[0], *array.shape[1:])) if array.ndim else result
+
+
+def _slots(memory: Memory) -> list[Any]:
+    """The slots of a memory as bytes."""
+    import numpy as np
+
+    return [np.frombuffer(memory.slot(i), np.uint8) for i in range(memory.slots)]
+
+
+@functools.lru_cache(256)
+def _request(kind: str, size: int, form: int = 0, dtype: Any = None, reduce: str = "", root: int = 0) -> bytes:
+    """Return the line of a call up to the seconds that it may take.
+
+    A program makes the same calls over and over, each of them in processor caches that others have used meanwhile: what
+    is not computed again is saved three times.
+    """
+    call = {"op": "call", "kind": kind, "size": size, "form": form, "reduce": reduce, "root": root}
+    if dtype is not None:
+        call["type"] = dtype.name
+    return json.dumps(call).encode()[:-1] + b', "seconds": '
 
 
 def _form(arrays: Sequence[Any]) -> int:

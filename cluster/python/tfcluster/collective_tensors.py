@@ -27,9 +27,9 @@ def taken(x: Any) -> tuple[Any, Callable[[Any], Any]]:
         jax = sys.modules["jax"]
         return np.asarray(x, order="C"), lambda a: jax.numpy.asarray(a)
     array = np.asarray(x, order="C")
-    return array.astype(
-        array.dtype.newbyteorder("="), copy=False
-    ), lambda a: a if a.ndim else a[()]  # agents add natively
+    if not array.dtype.isnative:  # agents add natively
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array, lambda a: a if a.ndim else a[()]
 
 
 def _bfloat16() -> Any:

@@ -62,8 +62,12 @@ class Link:
         self._received += data
 
     def send(self, op: str, **fields: Any) -> None:
-        """Sends a message. A finalizer may run inside of another call of send: then that call sends it."""
-        self._outbox.append(json.dumps({"op": op, **fields}).encode() + b"\n")
+        """Sends a message."""
+        self.send_line(json.dumps({"op": op, **fields}).encode() + b"\n")
+
+    def send_line(self, line: bytes) -> None:
+        """Sends a line of JSON. A finalizer may run inside of another call: then that call sends it."""
+        self._outbox.append(line)
         while self._outbox and self._sending.acquire(blocking=False):
             try:
                 while self._outbox:
