@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
+import sys
 from collections.abc import Callable
 
 import nbformat
 import pytest
 import verb_notebook
+from conftest import ROOT
 
 Executed = Callable[[pathlib.Path, dict[str, str]], pathlib.Path]
 
@@ -27,18 +30,48 @@ def by_nbclient(notebook: pathlib.Path, env: dict[str, str]) -> pathlib.Path:
     return out
 
 
+def by_nbconvert(notebook: pathlib.Path, env: dict[str, str]) -> pathlib.Path:
+    """jupyter nbconvert --execute, and the page it makes of the result."""
+    out = notebook.with_name("out.ipynb")
+    execute(env, out.parent, "jupyter", "nbconvert", "--to", "notebook", "--execute", "--output", out.stem, notebook)
+    execute(env, out.parent, "jupyter", "nbconvert", "--to", "html", out)
+    page = out.with_suffix(".html").read_text()
+    assert "run 1 · main_fun · finished" in page and "[worker:1] alone 1" in page
+    return out
+
+
 @pytest.fixture
 def jupyter(env: dict[str, str], prefix: pathlib.Path, tmp_path: pathlib.Path) -> dict[str, str]:
     """The environment of a user of Jupyter who has the kernel installed; in the test's own folder."""
     return {**env, "JUPYTER_PATH": str(prefix / "share" / "jupyter"), "IPYTHONDIR": str(tmp_path / "ipython")}
 
 
-@pytest.mark.parametrize("front_end", [by_nbclient])
+@pytest.mark.parametrize("front_end", [by_nbclient, by_nbconvert])
 def test_every_verb(front_end: Executed, jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The notebook of all verbs, by the kernel."""
     path = tmp_path / "verbs.ipynb"
     verb_notebook.write(path)
     problems = verb_notebook.problems(front_end(path, jupyter))
+    assert not problems, "\n\n".join(problems)
+
+
+def test_papermill(jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The same by papermill, whose parameter reaches the program's arguments and a verb's option."""
+    path, out = tmp_path / "verbs.ipynb", tmp_path / "out.ipynb"
+    verb_notebook.write(path)
+    execute(jupyter, tmp_path, sys.executable, "-m", "papermill", "--no-progress-bar", "-p", "rounds", "3", path, out)
+    problems = verb_notebook.problems(out, rounds=3)
+    assert not problems, "\n\n".join(problems)
+    assert verb_notebook.problems(out, rounds=2), "the check does not look at the parameter"
+
+
+def test_plain_ipykernel(jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The same notebook behind %load_ext tfcluster, in ipykernel itself."""
+    path = tmp_path / "verbs.ipynb"
+    verb_notebook.write(path, "python3", load_ext=True)
+    packages = [str(ROOT / "cluster" / "python"), os.environ.get("PYTHONPATH", "")]
+    out = by_nbclient(path, {**jupyter, "PYTHONPATH": os.pathsep.join(filter(None, packages))})
+    problems = verb_notebook.problems(out)
     assert not problems, "\n\n".join(problems)
 
 
