@@ -102,7 +102,7 @@ func (s *Server) RunNotebook(t testing.TB, notebook string, steps ...string) Res
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	defer cancel()
 	args := []string{
-		filepath.Join(dir, "run.mjs"), notebook, "--base", s.Base, "--shots", shots,
+		filepath.Join(dir, "run.mjs"), notebook, "--base", s.Base, "--page", s.page, "--shots", shots,
 		"--chromium", chromium, "--timeout", fmt.Sprint(int(stepTimeout.Seconds())), "--",
 	}
 	cmd := exec.CommandContext(ctx, node, append(args, steps...)...)

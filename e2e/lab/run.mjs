@@ -1,11 +1,12 @@
-// Drives a notebook in JupyterLab with Chromium, and prints as JSON what was seen.
+// Drives a notebook in JupyterLab or Notebook 7 with Chromium, and prints as JSON what was seen.
 //
-//   JUPYTER_TOKEN=… node run.mjs NOTEBOOK --base URL --shots DIR [--chromium PATH] [--timeout SECONDS] [STEP…]
+//   JUPYTER_TOKEN=… node run.mjs NOTEBOOK --base URL [--page PATH] --shots DIR [--chromium PATH] [--timeout SECONDS] [STEP…]
 //
-// NOTEBOOK is relative to the server's root, URL ends in a slash. The token is not an argument: others of the
+// NOTEBOOK is relative to the server's root, URL ends in a slash, below it PATH opens a notebook. The token is not an argument: others of the
 // machine can read those. Without steps: run-all idle shot:done.
 //
 //   run-all            run all cells                   run:N         run code cell N (from 0)
+//   run-above          run those above the selected    run-below     run the selected one and those below
 //   idle               until no cell runs or waits     text:REGEX    until the notebook shows it
 //   restart            restart the kernel              stop          click the toolbar's stop button
 //   select:N           select code cell N              click:CSS     click in the notebook
@@ -22,6 +23,7 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     base: { type: "string" },
+    page: { type: "string", default: "lab/tree" },
     shots: { type: "string" },
     chromium: { type: "string", default: "/usr/bin/chromium" },
     timeout: { type: "string", default: "120" },
@@ -77,7 +79,7 @@ const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().
 /** Opens the notebook and waits until its kernel has answered. */
 async function open() {
   const path = notebook.split("/").map(encodeURIComponent).join("/");
-  await page.goto(`${values.base}lab/tree/${path}?token=${encodeURIComponent(token)}&reset`);
+  await page.goto(`${values.base}${values.page}/${path}?token=${encodeURIComponent(token)}&reset`);
   await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
   await marked();
   await idle();
@@ -134,6 +136,8 @@ const actions = {
     await select(n);
     await command("notebook:run-cell");
   },
+  "run-above": () => command("notebook:run-all-above"),
+  "run-below": () => command("notebook:run-all-below"),
   select,
   idle,
   text: (re) =>

@@ -23,13 +23,14 @@ const (
 	stopTimeout  = 30 * time.Second // until the kernels have ended
 )
 
-// Server is the JupyterLab of one test. It has separate home, data, configuration and runtime folders, and
-// reads none of the user's.
+// Server is the JupyterLab or Notebook 7 of one test. It has separate home, data, configuration and runtime
+// folders, and reads none of the user's.
 type Server struct {
 	Base string // base URL, with a slash at the end
 	Root string // notebooks
 	Home string
 
+	page  string // where a notebook is opened, below Base
 	token string
 	log   string
 	done  chan struct{} // closed when the process has ended
@@ -54,17 +55,17 @@ func repository(t testing.TB) string {
 	}
 }
 
-// jupyter returns the jupyter command of TFCLUSTER_TEST_PYTHON or of the project's environment.
-func jupyter(t testing.TB) string {
+// jupyter returns the jupyter command of TFCLUSTER_TEST_PYTHON or of the project's environment, which has app.
+func jupyter(t testing.TB, app string) string {
 	t.Helper()
 	python := os.Getenv("TFCLUSTER_TEST_PYTHON")
 	if python == "" {
 		python = filepath.Join(repository(t), ".venv", "bin", "python")
 	}
 	path := filepath.Join(filepath.Dir(python), "jupyter")
-	for _, needed := range []string{path, filepath.Join(filepath.Dir(python), "jupyter-lab")} {
+	for _, needed := range []string{path, filepath.Join(filepath.Dir(python), "jupyter-"+app)} {
 		if _, err := os.Stat(needed); err != nil {
-			t.Skipf("missing: JupyterLab in the project's Python environment (%s)", needed)
+			t.Skipf("missing: jupyter %s in the project's Python environment (%s)", app, needed)
 		}
 	}
 	return path
@@ -74,7 +75,20 @@ func jupyter(t testing.TB) string {
 // for those of its Python only), and with env (KEY=VALUE) in addition to the test's environment.
 func Start(t testing.TB, prefix string, env ...string) *Server {
 	t.Helper()
-	bin := jupyter(t)
+	return start(t, "lab", "lab/tree", prefix, env, "--LabApp.expose_app_in_browser=True",
+		"--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=None")
+}
+
+// StartNotebook is Start for Notebook 7.
+func StartNotebook(t testing.TB, prefix string) *Server {
+	t.Helper()
+	return start(t, "notebook", "notebooks", prefix, nil, "--JupyterNotebookApp.expose_app_in_browser=True")
+}
+
+// start runs an application of Jupyter's. page is where it opens a notebook.
+func start(t testing.TB, app, page, prefix string, env []string, options ...string) *Server {
+	t.Helper()
+	bin := jupyter(t, app)
 	home, err := os.MkdirTemp("", "lab") // a short path, since kernels create sockets below it
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +97,7 @@ func Start(t testing.TB, prefix string, env ...string) *Server {
 	s := &Server{
 		Root:  filepath.Join(home, "notebooks"),
 		Home:  home,
+		page:  page,
 		token: rand.Text(),
 		log:   filepath.Join(t.ArtifactDir(), "jupyterlab.log"),
 		done:  make(chan struct{}),
@@ -100,10 +115,11 @@ func Start(t testing.TB, prefix string, env ...string) *Server {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(bin, "lab", "--allow-root", "--no-browser",
-		"--ServerApp.ip=127.0.0.1", "--ServerApp.port="+freePort(t), "--ServerApp.base_url=/user/ana/",
-		"--ServerApp.root_dir="+s.Root, "--LabApp.expose_app_in_browser=True",
-		"--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=None")
+	words := append([]string{
+		app, "--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=" + freePort(t),
+		"--ServerApp.base_url=/user/ana/", "--ServerApp.root_dir=" + s.Root,
+	}, options...)
+	cmd := exec.Command(bin, words...)
 	cmd.Dir = s.Root
 	cmd.Env = append(s.environment(filepath.Dir(bin), prefix), env...)
 	cmd.Stdout, cmd.Stderr = out, out
