@@ -120,10 +120,15 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 	.venv-spark35/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark35.txt
 	touch $@
 
-test-long: $(VENV)/.done $(WHEELENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel, 20 kills during a feed, 50 faults during collective calls, pip install into fresh environments
+# JupyterHub, for the test that puts it on PYTHONPATH.
+.hub/.done: requirements/hub.txt $(VENV)/.done
+	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
+
+test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 20 kills during a feed, 50 faults during collective calls, JupyterHub, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
+	.ci/go-test -timeout 10m -count=1 -v -run 'TestHub$$' ./e2e/lab
 	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run TestOtherMachine ./wheel
 	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py
 
@@ -183,6 +188,7 @@ lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/jax.in -o requirements/jax.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/hub.in -o requirements/hub.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/torch.in -o requirements/torch.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/proto.in -o requirements/proto.txt

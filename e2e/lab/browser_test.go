@@ -103,9 +103,12 @@ func (s *Server) RunNotebook(t testing.TB, notebook string, steps ...string) Res
 	defer cancel()
 	args := []string{
 		filepath.Join(dir, "run.mjs"), notebook, "--base", s.Base, "--page", s.page, "--shots", shots,
-		"--chromium", chromium, "--timeout", fmt.Sprint(int(stepTimeout.Seconds())), "--",
+		"--chromium", chromium, "--timeout", fmt.Sprint(int(stepTimeout.Seconds())),
 	}
-	cmd := exec.CommandContext(ctx, node, append(args, steps...)...)
+	if s.hub != "" {
+		args = append(args, "--hub", s.hub)
+	}
+	cmd := exec.CommandContext(ctx, node, append(append(args, "--"), steps...)...)
 	cmd.Env = append(os.Environ(), "JUPYTER_TOKEN="+s.token, "HOME="+s.Home)
 	cmd.WaitDelay = 10 * time.Second // for the end of its browser
 	var stdout, stderr bytes.Buffer

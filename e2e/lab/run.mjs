@@ -1,9 +1,11 @@
 // Drives a notebook in JupyterLab or Notebook 7 with Chromium, and prints as JSON what was seen.
 //
-//   JUPYTER_TOKEN=… node run.mjs NOTEBOOK --base URL [--page PATH] --shots DIR [--chromium PATH] [--timeout SECONDS] [STEP…]
+//   JUPYTER_TOKEN=… node run.mjs NOTEBOOK --base URL [--page PATH] [--hub URL] --shots DIR [--chromium PATH]
+//     [--timeout SECONDS] [STEP…]
 //
-// NOTEBOOK is relative to the server's root, URL ends in a slash, below it PATH opens a notebook. The token is not an argument: others of the
-// machine can read those. Without steps: run-all idle shot:done.
+// NOTEBOOK is relative to the server's root, URL ends in a slash, below it PATH opens a notebook. With --hub the user
+// ana, whose password is the token, logs in at this JupyterHub first, and starts a server. The token is not an argument:
+// others of the machine can read those. Without steps: run-all idle shot:done.
 //
 //   run-all            run all cells                   run:N         run code cell N (from 0)
 //   run-above          run those above the selected    run-below     run the selected one and those below
@@ -24,6 +26,7 @@ const { values, positionals } = parseArgs({
   options: {
     base: { type: "string" },
     page: { type: "string", default: "lab/tree" },
+    hub: { type: "string" },
     shots: { type: "string" },
     chromium: { type: "string", default: "/usr/bin/chromium" },
     timeout: { type: "string", default: "120" },
@@ -76,10 +79,25 @@ const at = () => page.locator(`.jp-NotebookPanel[data-tfcluster-path=${JSON.stri
 const cell = (n) => at().locator(".jp-CodeCell").nth(Number(n));
 const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
 
+/** Logs in at the hub, which starts the user's server where it does not run, and waits until that shows a page. */
+async function login() {
+  await page.goto(`${values.hub}hub/login?next=${encodeURIComponent(`${new URL(values.hub).pathname}hub/spawn`)}`);
+  await page.fill("input[name=username]", "ana");
+  await page.fill("input[name=password]", token);
+  await page.press("input[name=password]", "Enter");
+  await page.waitForURL((url) => url.href.startsWith(values.base));
+  await page.waitForFunction(() => globalThis.jupyterapp);
+  await page.waitForLoadState("networkidle"); // the next page would end its requests
+}
+
 /** Opens the notebook and waits until its kernel has answered. */
 async function open() {
   const path = notebook.split("/").map(encodeURIComponent).join("/");
-  await page.goto(`${values.base}${values.page}/${path}?token=${encodeURIComponent(token)}&reset`);
+  if (values.hub) {
+    await login();
+  }
+  const key = values.hub ? "" : `token=${encodeURIComponent(token)}&`;
+  await page.goto(`${values.base}${values.page}/${path}?${key}reset`);
   await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
   await marked();
   await idle();

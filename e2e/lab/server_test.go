@@ -31,6 +31,7 @@ type Server struct {
 	Home string
 
 	page  string // where a notebook is opened, below Base
+	hub   string // base URL of the JupyterHub that starts it, or ""
 	token string
 	log   string
 	done  chan struct{} // closed when the process has ended
@@ -89,6 +90,21 @@ func StartNotebook(t testing.TB, prefix string) *Server {
 func start(t testing.TB, app, page, prefix string, env []string, options ...string) *Server {
 	t.Helper()
 	bin := jupyter(t, app)
+	s := newServer(t, page)
+	words := append([]string{
+		app, "--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=" + freePort(t),
+		"--ServerApp.base_url=/user/ana/", "--ServerApp.root_dir=" + s.Root,
+	}, options...)
+	cmd := exec.Command(bin, words...)
+	cmd.Env = append(s.environment(filepath.Dir(bin), prefix), env...)
+	s.run(t, cmd)
+	s.await(t, func(ctx context.Context) (string, error) { return s.address(ctx, cmd.Process.Pid) })
+	return s
+}
+
+// newServer returns a server that does not run yet, with its folders.
+func newServer(t testing.TB, page string) *Server {
+	t.Helper()
 	home, err := os.MkdirTemp("", "lab") // a short path, since kernels create sockets below it
 	if err != nil {
 		t.Fatal(err)
@@ -110,23 +126,6 @@ func start(t testing.TB, app, page, prefix string, env []string, options ...stri
 	if err := s.writeSettings(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := os.Create(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	words := append([]string{
-		app, "--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=" + freePort(t),
-		"--ServerApp.base_url=/user/ana/", "--ServerApp.root_dir=" + s.Root,
-	}, options...)
-	cmd := exec.Command(bin, words...)
-	cmd.Dir = s.Root
-	cmd.Env = append(s.environment(filepath.Dir(bin), prefix), env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	s.run(t, cmd)
-	t.Cleanup(func() { s.stop(t, cmd) })
-	s.await(t, cmd.Process.Pid)
 	return s
 }
 
@@ -171,10 +170,17 @@ func (s *Server) environment(bin, prefix string) []string {
 	return env
 }
 
-// run starts the process. Its death signal applies to the thread that forks it, so that thread must wait
-// for its end.
+// run starts the process, which runs until the test ends. Its death signal applies to the thread that forks it, so
+// that thread must wait for its end.
 func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
+	out, err := os.Create(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Root, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -188,15 +194,16 @@ func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 	if err := <-started; err != nil {
 		t.Fatalf("start JupyterLab: %v", err)
 	}
+	t.Cleanup(func() { s.stop(t, cmd) })
 }
 
-// await waits until the server responds at the URL in its runtime file.
-func (s *Server) await(t testing.TB, pid int) {
+// await waits until the server responds at its address.
+func (s *Server) await(t testing.TB, address func(context.Context) (string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	for {
-		if base, err := s.address(ctx, pid); err == nil {
+		if base, err := address(ctx); err == nil {
 			s.Base = base
 			return
 		}
@@ -210,6 +217,7 @@ func (s *Server) await(t testing.TB, pid int) {
 	}
 }
 
+// address returns the URL in the runtime file of a JupyterLab that responds there.
 func (s *Server) address(ctx context.Context, pid int) (string, error) {
 	b, err := os.ReadFile(filepath.Join(s.Home, "runtime", fmt.Sprintf("jpserver-%d.json", pid)))
 	if err != nil {
@@ -219,21 +227,26 @@ func (s *Server) address(ctx context.Context, pid int) (string, error) {
 	if err := json.Unmarshal(b, &info); err != nil {
 		return "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, info.URL+"api", nil)
+	return info.URL, responds(ctx, info.URL+"api")
+}
+
+// responds returns an error unless a GET succeeds.
+func responds(ctx context.Context, url string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return "", err
+		return err
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := resp.Body.Close(); err != nil {
-		return "", err
+		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return "", errors.New(resp.Status)
+		return errors.New(resp.Status)
 	}
-	return info.URL, nil
+	return nil
 }
 
 // stop stops the server, which ends its kernels. After jupyter-server-proxy has started a program, SIGTERM
