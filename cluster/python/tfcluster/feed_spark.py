@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -64,14 +65,30 @@ def waits(spark: Any, group: str) -> str:
     """
     if hasattr(spark, "interruptTag") and not hasattr(spark, "_jsparkSession"):
         return ""
-    tracker = getattr(spark, "sparkContext", spark).statusTracker()
+    context = getattr(spark, "sparkContext", spark)
+    tracker = context.statusTracker()
     jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
     stages = {stage for job in jobs if job.status == "RUNNING" for stage in job.stageIds}
-    running = {stage: s.numActiveTasks for stage in tracker.getActiveStageIds() if (s := tracker.getStageInfo(stage))}
+    running = _running(context)
     if not stages & running.keys() or any(running[stage] for stage in stages & running.keys()):
         return ""
-    others = sum(running.values())
+    if not (others := sum(running.values())):
+        return "waiting for Spark to start a task of the feed: no other task runs, so an executor is missing"
     return f"waiting for a free slot of Spark: {others} {'task' if others == 1 else 'tasks'} of other jobs run"
+
+
+def _running(context: Any) -> collections.Counter[int]:
+    """Return how many tasks of each submitted stage run; empty where this Spark does not tell.
+
+    The scheduler is asked, which is not in Spark's Python API: the numbers of the status tracker follow only with
+    the next heartbeat of an executor, up to ten seconds later (AppStatusListener.maybeUpdate).
+    """
+    running: collections.Counter[int] = collections.Counter()
+    with contextlib.suppress(Exception):  # Py4JError, or a session that is being stopped
+        queue = context._jsc.sc().taskScheduler().rootPool().getSortedTaskSetQueue()
+        for task_set in (queue.apply(index) for index in range(queue.size())):
+            running[task_set.stageId()] += task_set.runningTasks()
+    return running
 
 
 def cancel(spark: Any, group: str) -> None:
