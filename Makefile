@@ -77,8 +77,8 @@ prepare: venv .jax/.done e2e/lab/node_modules jupyter-ext/node_modules hadoop .b
 .torch/.done: requirements/torch.txt $(VENV)/.done
 	rm -rf .torch && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --target .torch -r requirements/torch.txt && touch $@
 
-test-frameworks: prepare .torch/.done ## the tests of collective calls with PyTorch, too
-	PYTHONPATH=.jax:.torch $(PY) -m pytest -q cluster/python/tests/test_collective.py
+test-frameworks: prepare .torch/.done ## the tests with PyTorch: collective calls, Lightning and Transformers
+	PYTHONPATH=.jax:.torch $(PY) -m pytest -q cluster/python/tests/test_collective.py cluster/python/tests/test_progress_trainers.py
 	$(PY) -m pytest -q e2e/tests/test_distributed_optimizer.py
 
 # The browser's driver; where there is no npm the tests say that it is missing.

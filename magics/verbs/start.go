@@ -40,7 +40,7 @@ func startOptions() []command.Option {
 		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
 		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
-		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the Keras callback that reports progress"},
+		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the callback that reports progress to Keras, Lightning and Transformers"},
 		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
 		{Name: "replace", Kind: command.KindFlag, Help: "end an active run first"},
 		{Name: "working-dir", Kind: command.KindPath, Help: "folder in which the tasks start, on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own"},

@@ -89,14 +89,14 @@ def test_counter_while_keras_trains() -> None:
         assert counter.position() == {}  # its own steps do not count now
         counter.next_batch()  # none has ended
         assert counter.position()["step"] == 0
-        assert counter.act_at("keras", 2, lambda: acted.append("keras 2"))
-        counter.confirm("keras", 2)
+        assert counter.act_at("batches", 2, lambda: acted.append("batches 2"))
+        counter.confirm("batches", 2)
         counter.step_ended(2000)
         counter.next_batch()
         assert acted == []
         with counter.fitting():  # validation
             counter.next_batch()
-        assert acted == ["keras 2"]
+        assert acted == ["batches 2"]
     counter.step_ended(3000)
     assert counter.position()["counter"] == "ctx"
 
@@ -366,7 +366,7 @@ except SystemExit as e:
         options={"callback": True},
     )
     agreed = position(agent)["step"] + 100
-    act_at(agent, "keras", agreed)
+    act_at(agent, "batches", agreed)
     ran = finish(process, agent)
     assert ran.code == 143, ran.stderr
     assert re.fullmatch(rf"batches {agreed} code 143\n", ran.stdout), ran.stdout

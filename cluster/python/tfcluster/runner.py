@@ -168,9 +168,10 @@ class Task:
 
             keras_patch.install()
         if self.options.get("callback"):
-            from tfcluster import progress
+            from tfcluster import progress, progress_trainers
 
             progress.install(self.channel)
+            progress_trainers.install(self.channel)
 
     def _adapt_server(self, module: ModuleType) -> None:
         """Report that the program waits in tf.distribute.Server.join(), and let SIGTERM end it."""

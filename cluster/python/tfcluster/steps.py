@@ -35,9 +35,9 @@ class _Agreed:
 class StepCounter:
     """Counts a program's steps. The training thread calls next_batch and step_ended, which run the action.
 
-    There are two counters: Keras' callback counts batches ("keras"), and a program's own
-    loop reports its steps by ctx.report(step=) ("ctx"). While Keras trains, the latter is
-    ignored.
+    There are two counters: the callbacks of Keras, Lightning and Transformers count batches
+    ("batches"), and a program's own loop reports its steps by ctx.report(step=) ("ctx").
+    While a trainer trains, the latter is ignored.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class StepCounter:
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
-        """Context of Keras' training: steps of ctx.report are ignored."""
+        """Context of a trainer's training: steps of ctx.report are ignored."""
         with self._lock:
             self._fits += 1
         try:
@@ -64,9 +64,9 @@ class StepCounter:
                 self._fits -= 1
 
     def next_batch(self) -> None:
-        """Record that Keras begins a batch of training or validation, and has ended the one before."""
+        """Record that the trainer begins a batch of training or validation, and has ended the one before."""
         with self._lock:
-            action = self._ended("keras", self._batches)
+            action = self._ended("batches", self._batches)
             self._batches += 1
         if action:
             action()
@@ -101,7 +101,7 @@ class StepCounter:
     def position(self) -> dict[str, Any]:
         """Return the last step that has ended as fields of the answer to the driver; {} if there is none."""
         with self._lock:
-            if not self._counter or (self._fits and self._counter != "keras"):
+            if not self._counter or (self._fits and self._counter != "batches"):
                 return {}
             return {
                 "counter": self._counter,
