@@ -25,7 +25,8 @@ const module = "github.com/tfcluster/tfcluster"
 var mayImport = map[string][]string{
 	"kernel":                     {"cluster/handshake", "cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
-	"magics/verbs":               {"magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
+	"docs":                       {},
+	"magics/verbs":               {"docs", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
 	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb"},
 	"magics/session":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/results", "cluster/state"},
 	"magics/bridge":              {"magics/command", "magics/render", "magics/result", "cluster", "cluster/state", "cluster/unixsock"},

@@ -52,7 +52,7 @@ func runShell(ctx context.Context, args []string) int {
 	}()
 	_, err = s.RunArgv(ctx, args, t, nil)
 	t.finish()
-	r := result.NewReport(err)
+	r := result.NewReport(err).WithHelp(true)
 	if r == nil {
 		return 0
 	}

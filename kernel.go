@@ -145,7 +145,7 @@ type plan struct {
 // Run implements kernel.Plan.
 func (p plan) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 	v, err := p.notebook.session.Run(ctx, p.cell, c, p.notebook.gate)
-	if r := result.NewReport(err); r != nil {
+	if r := result.NewReport(err).WithHelp(false); r != nil {
 		return kernel.Result{Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}}}
 	}
 	raw, err := result.JSON(v)

@@ -41,7 +41,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (stdout, st
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestHelp: every request for help is answered, and errors have one line.
+// TestHelp: every request for help is answered, and errors are short.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -63,9 +63,10 @@ func TestHelp(t *testing.T) {
 		{args: "version --help", stdout: "version"},
 		{args: "kernel --help", stdout: "a Jupyter server starts"},
 		{args: "driver --help", stdout: "reserve and run start"},
+		{args: "help driver-died", stdout: "tfcluster attach NAME"},
 		{args: "help agent", stdout: "a driver starts"},
-		{args: "status", code: 1, stderr: "tfcluster: there is no cluster; tfcluster run makes one"},
-		{args: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?"},
+		{args: "status", code: 1, stderr: "tfcluster: there is no cluster; tfcluster run makes one\nMore: tfcluster help no-cluster"},
+		{args: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?\nMore: tfcluster help status"},
 		{args: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
 		{args: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it"},
 		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here"`},

@@ -156,7 +156,7 @@ func transcript(s *Session, code string, py bridge.Python) string {
 	if result.Bundle(v) != nil {
 		text += "val| " + v.String() + "\n"
 	}
-	if r := result.NewReport(err); r != nil {
+	if r := result.NewReport(err).WithHelp(false); r != nil {
 		for _, line := range r.Lines {
 			text += strings.TrimRight("bad| "+line, " ") + "\n"
 		}

@@ -245,8 +245,8 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	if err != nil {
 		raw = []byte("null")
 	}
-	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err)}) // else the peer has gone
-	_ = c.conn.Close()                                                                                      // wakes the reader
+	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err).WithHelp(false)}) // else the peer has gone
+	_ = c.conn.Close()                                                                                                      // wakes the reader
 	<-reader
 }
 
@@ -368,7 +368,7 @@ func (c *caller) gone() {
 func (g *Gate) engine(c *caller, first *gateMessage) {
 	value, err := g.session.EngineSession(g.ctx, first.Cluster)
 	if err != nil {
-		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err)}) // else the peer has gone
+		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)}) // else the peer has gone
 		return
 	}
 	_ = c.send(map[string]any{"op": "done", "value": value})

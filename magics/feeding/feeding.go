@@ -338,9 +338,9 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 		return ctx.Err()
 	}
 	if state.Name == "Refused" {
-		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: train again, or stop", Code: 2}
+		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: train again, or stop", Code: 2, Topic: "feed-source"}
 	}
-	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: train again, or stop"}
+	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: train again, or stop", Topic: "feed-source"}
 }
 
 // close ends the feed at both ends.

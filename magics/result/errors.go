@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,7 +19,8 @@ import (
 type ClusterError struct {
 	Text   string
 	Remedy string
-	Code   int // exit code on the command line; 0 means 1
+	Code   int    // exit code on the command line; 0 means 1
+	Topic  string // the section of docs/errors.md; "" means OtherErrors
 }
 
 // Error is one line: what happened, then the remedy.
@@ -55,6 +57,7 @@ type Report struct {
 	Value string   `json:"evalue"` // one line
 	Lines []string `json:"lines"`  // what a cell shows: the line, then detail; no Python traceback
 
+	Topic    string   `json:"topic,omitempty"` // what help shows of it: a section of docs/errors.md, or a verb
 	Usage    bool     `json:"usage"`
 	Task     string   `json:"task,omitempty"`
 	Host     string   `json:"host,omitempty"`
@@ -77,16 +80,16 @@ func NewReport(err error) *Report {
 	)
 	switch {
 	case errors.As(err, &usage):
-		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2}
+		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2, Topic: usage.Verb}
 	case errors.As(err, &failed):
 		return failed.report()
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):
 		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
 	case errors.As(err, &broken):
-		return &Report{Name: "ClusterError", Value: err.Error(), Lines: []string{"ClusterError: " + err.Error()}, Code: max(1, broken.Code)}
+		return &Report{Name: "ClusterError", Value: err.Error(), Lines: []string{"ClusterError: " + err.Error()}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
 	}
 	text := PlainError(err)
-	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err)}
+	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err), Topic: OtherErrors}
 }
 
 func (e *RunFailed) report() *Report {
@@ -97,7 +100,7 @@ func (e *RunFailed) report() *Report {
 	}
 	return &Report{
 		Name: name, Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()), Signal: int(f.GetSignal()),
-		Tail: f.GetLines(), Code: failureCode(f), Lines: append([]string{name + ": " + e.Error()}, render.FailureDetail(f)...),
+		Tail: f.GetLines(), Code: failureCode(f), Topic: Topic(f), Lines: append([]string{name + ": " + e.Error()}, render.FailureDetail(f)...),
 	}
 }
 

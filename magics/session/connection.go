@@ -102,12 +102,17 @@ func (l *Lost) Unwrap() error { return &l.ClusterError }
 // engineExit is the command line's exit code if the cluster is not available.
 const engineExit = 69
 
+// topics are the sections of docs/errors.md.
+var topics = map[Fate]string{
+	Restarting: "driver-restarts", Dead: "driver-died", Silent: "driver-silent", Over: "cluster-over", Unknown: "no-cluster",
+}
+
 // explain returns the error for a failed call: the driver's own one, or a *Lost. say formats a
 // command as the user types it; maker is the command that creates a cluster.
 func (c Connection) explain(say func(string) string, maker string) error {
 	name := "cluster " + c.Cluster
 	l := &Lost{Fate: c.Fate()}
-	l.Code = engineExit
+	l.Code, l.Topic = engineExit, topics[l.Fate]
 	switch l.Fate {
 	case Refused:
 		return result.Answered(c.Err)

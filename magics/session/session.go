@@ -227,12 +227,12 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	case len(live) > 1:
 		return nil, command.Usagef(c.Verb, "which cluster? There are %s: name one with -c", strings.Join(live, ", "))
 	case len(dead) > 0:
-		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " attaches to it"}
+		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " attaches to it", Topic: topics[Dead]}
 	}
 	if p := s.lastOwn(); p != nil {
 		return nil, (Connection{Cluster: p.Name, Err: os.ErrNotExist, Record: p}).explain(s.Say, s.maker())
 	}
-	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one"}
+	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one", Topic: topics[Unknown]}
 }
 
 // Reach returns the cluster of that name, and connects to it if the session has not.

@@ -1,0 +1,63 @@
+package result
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/docs"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// TestTopic: every failure has a section of docs/errors.md.
+func TestTopic(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		failure *clusterpb.Failure
+		want    string
+	}{
+		{&clusterpb.Failure{Kind: "task", Exception: "ValueError: bad batch", ExitCode: 1}, "exception"},
+		{&clusterpb.Failure{Kind: "task", ExitCode: 3}, "exit-code"},
+		{&clusterpb.Failure{Kind: "task", Signal: 9, ExitCode: 137}, "killed"},
+		{&clusterpb.Failure{Kind: "out_of_memory", Signal: 9}, "out-of-memory"},
+		{&clusterpb.Failure{Kind: "lost"}, "lost-executor"},
+		{&clusterpb.Failure{Kind: "timeout"}, "reserve-timeout"},
+		{&clusterpb.Failure{Kind: "engine"}, "engine-error"},
+		{&clusterpb.Failure{Kind: "canceled"}, "canceled"},
+		{&clusterpb.Failure{Kind: "step_timeout"}, "step-timeout"},
+		{&clusterpb.Failure{Kind: "run_timeout"}, "run-timeout"},
+		{&clusterpb.Failure{Kind: "source"}, "feed-source"},
+		{&clusterpb.Failure{Kind: "of a later version"}, OtherErrors},
+		{nil, OtherErrors},
+	} {
+		if got := Topic(tt.failure); got != tt.want || !slices.Contains(docs.Topics(), got) {
+			t.Errorf("%v: section %q, want %q, one of %v", tt.failure, got, tt.want, docs.Topics())
+		}
+	}
+}
+
+// TestWithHelp: the last line of an error names the command for more.
+func TestWithHelp(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err   error
+		shell bool
+		want  string
+	}{
+		{&ClusterError{Text: "x"}, false, "More: %tfcluster help other-errors"},
+		{&ClusterError{Text: "x", Topic: "driver-died"}, true, "More: tfcluster help driver-died"},
+		{errors.New("x"), false, "More: %tfcluster help other-errors"},
+		{&command.UsageError{Verb: "start", Text: "x"}, false, "More: %tfcluster help start"},
+		{&command.UsageError{Text: "no verb"}, false, "UsageError: no verb"},
+		{&Interrupted{Text: "x"}, false, "KeyboardInterrupt: x"},
+	} {
+		lines := NewReport(tt.err).WithHelp(tt.shell).Lines
+		if got := lines[len(lines)-1]; got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
+		}
+	}
+	if r := NewReport(nil).WithHelp(true); r != nil {
+		t.Errorf("no error has the report %v", r)
+	}
+}
