@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -70,7 +71,9 @@ assert trainer.callback_handler.callbacks == given
 
 
 def reports(body: str, *args: str) -> list[dict]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM % body, *args], capture_output=True, text=True, timeout=180)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PROGRAM % body, *args]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "cannot adapt" not in done.stderr, done.stderr
     return [
