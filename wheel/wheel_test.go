@@ -254,7 +254,7 @@ func TestExtras(t *testing.T) {
 		t.Fatal(err)
 	}
 	for extra, in := range map[string]struct{ file, only string }{
-		"spark": {"spark", ""}, "torch": {"torch", ""}, "jax": {"jax", ""}, "tensorflow": {"main", "tensorflow keras tensorboard setuptools"},
+		"spark": {"spark", ""}, "torch": {"torch", "torch"}, "jax": {"jax", ""}, "tensorflow": {"main", "tensorflow keras tensorboard setuptools"},
 	} {
 		_, list, found := strings.Cut(string(project), "\n"+extra+" = [")
 		list, _, closed := strings.Cut(list, "]")
