@@ -5,7 +5,8 @@
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; curve is a kernel with
 encrypted channels beside one without, spark is row 4 on a standalone Spark, stop the stop of a fit, yarn row 7 on a
 Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
-rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer.
+rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer, install pip
+install and the first line of a task.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -23,6 +24,7 @@ import rows_cluster
 import rows_collective
 import rows_encryption
 import rows_feed
+import rows_install
 import rows_kernel
 import rows_scale
 import rows_spark
@@ -47,6 +49,7 @@ ROWS = {
     "feed": rows_feed.feed,
     "collective": rows_collective.collective,
     "optimizer": rows_collective.optimizer,
+    "install": rows_install.install,
 }
 
 
