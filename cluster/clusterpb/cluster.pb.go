@@ -1118,6 +1118,7 @@ type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UnixNano      int64                  `protobuf:"varint,1,opt,name=unix_nano,json=unixNano,proto3" json:"unix_nano,omitempty"`
 	Usage         []*TaskUsage           `protobuf:"bytes,2,rep,name=usage,proto3" json:"usage,omitempty"`
+	Gpus          []*GPU                 `protobuf:"bytes,3,rep,name=gpus,proto3" json:"gpus,omitempty"` // held for this executor: uuid, utilization and used_bytes of the last sample
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1162,6 +1163,13 @@ func (x *Heartbeat) GetUnixNano() int64 {
 func (x *Heartbeat) GetUsage() []*TaskUsage {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
 	}
 	return nil
 }
@@ -5218,6 +5226,9 @@ type ExecutorStatus struct {
 	Cause         string                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"` // why lost or waiting
 	Pid           int32                  `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
 	Attempt       int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	SilentSeconds float64                `protobuf:"fixed64,11,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since its agent's last message, if that is longer than three heartbeats; 0: not
+	GpuPercent    float32                `protobuf:"fixed32,12,opt,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"`          // mean of its GPUs, of the last sample
+	GpuUsedBytes  uint64                 `protobuf:"varint,13,opt,name=gpu_used_bytes,json=gpuUsedBytes,proto3" json:"gpu_used_bytes,omitempty"`   // sum of its GPUs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5318,6 +5329,27 @@ func (x *ExecutorStatus) GetPid() int32 {
 func (x *ExecutorStatus) GetAttempt() int32 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ExecutorStatus) GetSilentSeconds() float64 {
+	if x != nil {
+		return x.SilentSeconds
+	}
+	return 0
+}
+
+func (x *ExecutorStatus) GetGpuPercent() float32 {
+	if x != nil {
+		return x.GpuPercent
+	}
+	return 0
+}
+
+func (x *ExecutorStatus) GetGpuUsedBytes() uint64 {
+	if x != nil {
+		return x.GpuUsedBytes
 	}
 	return 0
 }
@@ -5446,6 +5478,224 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+}
+
+type SamplesRequest struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Task            string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`                                                 // "": all
+	AfterUnixMillis int64                  `protobuf:"varint,2,opt,name=after_unix_millis,json=afterUnixMillis,proto3" json:"after_unix_millis,omitempty"` // only samples taken later; 0: all
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SamplesRequest) Reset() {
+	*x = SamplesRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SamplesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SamplesRequest) ProtoMessage() {}
+
+func (x *SamplesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SamplesRequest.ProtoReflect.Descriptor instead.
+func (*SamplesRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *SamplesRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *SamplesRequest) GetAfterUnixMillis() int64 {
+	if x != nil {
+		return x.AfterUnixMillis
+	}
+	return 0
+}
+
+type SamplesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         []*TaskSamples         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SamplesReply) Reset() {
+	*x = SamplesReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SamplesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SamplesReply) ProtoMessage() {}
+
+func (x *SamplesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SamplesReply.ProtoReflect.Descriptor instead.
+func (*SamplesReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *SamplesReply) GetTasks() []*TaskSamples {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// TaskSamples: what a task used, oldest first, one sample in 2 s. The arrays are of equal length,
+// those of the GPU empty without one. A task without a process has no samples.
+type TaskSamples struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	UnixMillis    []int64                `protobuf:"varint,2,rep,packed,name=unix_millis,json=unixMillis,proto3" json:"unix_millis,omitempty"`  // by the driver's clock
+	CpuPercent    []float32              `protobuf:"fixed32,3,rep,packed,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // 100 is one core
+	RssBytes      []uint64               `protobuf:"varint,4,rep,packed,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
+	GpuPercent    []float32              `protobuf:"fixed32,5,rep,packed,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"` // mean of the task's GPUs
+	GpuBytes      []uint64               `protobuf:"varint,6,rep,packed,name=gpu_bytes,json=gpuBytes,proto3" json:"gpu_bytes,omitempty"`        // sum of the task's GPUs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskSamples) Reset() {
+	*x = TaskSamples{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskSamples) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskSamples) ProtoMessage() {}
+
+func (x *TaskSamples) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskSamples.ProtoReflect.Descriptor instead.
+func (*TaskSamples) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *TaskSamples) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskSamples) GetUnixMillis() []int64 {
+	if x != nil {
+		return x.UnixMillis
+	}
+	return nil
+}
+
+func (x *TaskSamples) GetCpuPercent() []float32 {
+	if x != nil {
+		return x.CpuPercent
+	}
+	return nil
+}
+
+func (x *TaskSamples) GetRssBytes() []uint64 {
+	if x != nil {
+		return x.RssBytes
+	}
+	return nil
+}
+
+func (x *TaskSamples) GetGpuPercent() []float32 {
+	if x != nil {
+		return x.GpuPercent
+	}
+	return nil
+}
+
+func (x *TaskSamples) GetGpuBytes() []uint64 {
+	if x != nil {
+		return x.GpuBytes
+	}
+	return nil
+}
+
 type ClusterStatus struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5475,7 +5725,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5487,7 +5737,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5500,7 +5750,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -5688,7 +5938,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5700,7 +5950,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5713,7 +5963,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -5861,7 +6111,7 @@ type RunOptions struct {
 
 func (x *RunOptions) Reset() {
 	*x = RunOptions{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +6123,7 @@ func (x *RunOptions) String() string {
 func (*RunOptions) ProtoMessage() {}
 
 func (x *RunOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +6136,7 @@ func (x *RunOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOptions.ProtoReflect.Descriptor instead.
 func (*RunOptions) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RunOptions) GetMode() string {
@@ -5978,7 +6228,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5990,7 +6240,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6003,7 +6253,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -6048,7 +6298,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6060,7 +6310,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6073,7 +6323,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -6130,7 +6380,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6142,7 +6392,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6155,7 +6405,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -6199,7 +6449,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6211,7 +6461,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6224,7 +6474,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -6292,7 +6542,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6304,7 +6554,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6317,7 +6567,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -6535,7 +6785,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6547,7 +6797,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6560,7 +6810,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Series) GetName() string {
@@ -6614,7 +6864,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6626,7 +6876,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6639,7 +6889,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -6767,7 +7017,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6779,7 +7029,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6792,7 +7042,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Failure) GetSummary() string {
@@ -6882,7 +7132,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6894,7 +7144,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6907,7 +7157,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -6933,7 +7183,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6945,7 +7195,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6958,7 +7208,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -6980,7 +7230,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6992,7 +7242,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7005,7 +7255,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -7044,17 +7294,18 @@ type LogsRequest struct {
 	Task          string                 `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"` // "" = all
 	Grep          string                 `protobuf:"bytes,5,opt,name=grep,proto3" json:"grep,omitempty"` // RE2
 	SinceUnixNano int64                  `protobuf:"varint,6,opt,name=since_unix_nano,json=sinceUnixNano,proto3" json:"since_unix_nano,omitempty"`
-	Engine        bool                   `protobuf:"varint,7,opt,name=engine,proto3" json:"engine,omitempty"`                                                                          // the engine's logs of executors' agents instead of tasks' lines
-	Allocation    string                 `protobuf:"bytes,8,opt,name=allocation,proto3" json:"allocation,omitempty"`                                                                   // with engine: of this application only
-	AfterRun      int32                  `protobuf:"varint,9,opt,name=after_run,json=afterRun,proto3" json:"after_run,omitempty"`                                                      // the run of after, which is ignored if the lines are of another run
-	After         map[string]uint64      `protobuf:"bytes,10,rep,name=after,proto3" json:"after,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by task: the number of its first lines to leave out
+	Engine        bool                   `protobuf:"varint,7,opt,name=engine,proto3" json:"engine,omitempty"`                                                                            // the engine's logs of executors' agents instead of tasks' lines
+	Allocation    string                 `protobuf:"bytes,8,opt,name=allocation,proto3" json:"allocation,omitempty"`                                                                     // with engine: of this application only
+	AfterRun      int32                  `protobuf:"varint,9,opt,name=after_run,json=afterRun,proto3" json:"after_run,omitempty"`                                                        // the run of after, which is ignored if the lines are of another run
+	After         map[string]uint64      `protobuf:"bytes,10,rep,name=after,proto3" json:"after,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`   // by task: the number of its first lines to leave out
+	Before        map[string]uint64      `protobuf:"bytes,11,rep,name=before,proto3" json:"before,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by task: the number of its first lines to choose from; a task that is not named: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7066,7 +7317,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7079,7 +7330,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -7152,6 +7403,13 @@ func (x *LogsRequest) GetAfter() map[string]uint64 {
 	return nil
 }
 
+func (x *LogsRequest) GetBefore() map[string]uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
 type LinesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []*Line                `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
@@ -7166,7 +7424,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7178,7 +7436,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7191,7 +7449,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -7245,7 +7503,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7257,7 +7515,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7270,7 +7528,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -7289,7 +7547,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7301,7 +7559,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7314,7 +7572,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *HistoryRequest) GetAll() bool {
@@ -7335,7 +7593,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7347,7 +7605,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7360,7 +7618,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -7396,7 +7654,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7408,7 +7666,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7421,7 +7679,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Lease) GetId() string {
@@ -7456,7 +7714,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7468,7 +7726,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7481,7 +7739,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -7518,7 +7776,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7530,7 +7788,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7543,7 +7801,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -7589,7 +7847,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7601,7 +7859,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7614,7 +7872,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 type GPUsReply struct {
@@ -7627,7 +7885,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7639,7 +7897,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7652,7 +7910,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -7680,7 +7938,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7692,7 +7950,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7705,7 +7963,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -7740,7 +7998,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7752,7 +8010,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7765,7 +8023,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -7797,7 +8055,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7809,7 +8067,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7822,7 +8080,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 // EngineSessionReply: name or remote.
@@ -7836,7 +8094,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7848,7 +8106,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7861,7 +8119,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -7900,7 +8158,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7912,7 +8170,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7925,7 +8183,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -8028,7 +8286,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8040,7 +8298,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8053,7 +8311,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -8117,7 +8375,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8129,7 +8387,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8142,7 +8400,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -8181,7 +8439,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8193,7 +8451,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8206,7 +8464,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8262,7 +8520,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8274,7 +8532,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8287,7 +8545,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8315,7 +8573,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8327,7 +8585,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8340,7 +8598,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8368,7 +8626,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8380,7 +8638,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8393,7 +8651,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8421,7 +8679,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8433,7 +8691,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8446,7 +8704,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -8549,10 +8807,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eimport_seconds\x18\a \x01(\x01R\rimportSeconds\x12\x16\n" +
 	"\x06zygote\x18\b \x01(\bR\x06zygote\"6\n" +
 	"\x06Warmed\x12,\n" +
-	"\x06python\x18\x01 \x01(\v2\x14.tfcluster.v1.PythonR\x06python\"W\n" +
+	"\x06python\x18\x01 \x01(\v2\x14.tfcluster.v1.PythonR\x06python\"~\n" +
 	"\tHeartbeat\x12\x1b\n" +
 	"\tunix_nano\x18\x01 \x01(\x03R\bunixNano\x12-\n" +
-	"\x05usage\x18\x02 \x03(\v2\x17.tfcluster.v1.TaskUsageR\x05usage\"\x85\x01\n" +
+	"\x05usage\x18\x02 \x03(\v2\x17.tfcluster.v1.TaskUsageR\x05usage\x12%\n" +
+	"\x04gpus\x18\x03 \x03(\v2\x11.tfcluster.v1.GPUR\x04gpus\"\x85\x01\n" +
 	"\tTaskUsage\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x1b\n" +
@@ -8903,7 +9162,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05notes\x18\x06 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x12\x1e\n" +
 	"\n" +
 	"allocation\x18\a \x01(\tR\n" +
-	"allocation\"\x89\x02\n" +
+	"allocation\"\xf7\x02\n" +
 	"\x0eExecutorStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x14\n" +
@@ -8915,13 +9174,33 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05cause\x18\b \x01(\tR\x05cause\x12\x10\n" +
 	"\x03pid\x18\t \x01(\x05R\x03pid\x12\x18\n" +
 	"\aattempt\x18\n" +
-	" \x01(\x05R\aattempt\"%\n" +
+	" \x01(\x05R\aattempt\x12%\n" +
+	"\x0esilent_seconds\x18\v \x01(\x01R\rsilentSeconds\x12\x1f\n" +
+	"\vgpu_percent\x18\f \x01(\x02R\n" +
+	"gpuPercent\x12$\n" +
+	"\x0egpu_used_bytes\x18\r \x01(\x04R\fgpuUsedBytes\"%\n" +
 	"\vHoldRequest\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\tR\x06client\" \n" +
 	"\n" +
 	"HoldUpdate\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\tR\x04note\"\x0f\n" +
-	"\rStatusRequest\"\xc2\x05\n" +
+	"\rStatusRequest\"\x0e\n" +
+	"\fWatchRequest\"P\n" +
+	"\x0eSamplesRequest\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12*\n" +
+	"\x11after_unix_millis\x18\x02 \x01(\x03R\x0fafterUnixMillis\"?\n" +
+	"\fSamplesReply\x12/\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x19.tfcluster.v1.TaskSamplesR\x05tasks\"\xbe\x01\n" +
+	"\vTaskSamples\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1f\n" +
+	"\vunix_millis\x18\x02 \x03(\x03R\n" +
+	"unixMillis\x12\x1f\n" +
+	"\vcpu_percent\x18\x03 \x03(\x02R\n" +
+	"cpuPercent\x12\x1b\n" +
+	"\trss_bytes\x18\x04 \x03(\x04R\brssBytes\x12\x1f\n" +
+	"\vgpu_percent\x18\x05 \x03(\x02R\n" +
+	"gpuPercent\x12\x1b\n" +
+	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xc2\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9105,7 +9384,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12/\n" +
 	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12:\n" +
-	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\xe6\x02\n" +
+	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\xe0\x03\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\x12\x16\n" +
@@ -9119,9 +9398,13 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"allocation\x12\x1b\n" +
 	"\tafter_run\x18\t \x01(\x05R\bafterRun\x12:\n" +
 	"\x05after\x18\n" +
-	" \x03(\v2$.tfcluster.v1.LogsRequest.AfterEntryR\x05after\x1a8\n" +
+	" \x03(\v2$.tfcluster.v1.LogsRequest.AfterEntryR\x05after\x12=\n" +
+	"\x06before\x18\v \x03(\v2%.tfcluster.v1.LogsRequest.BeforeEntryR\x06before\x1a8\n" +
 	"\n" +
 	"AfterEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a9\n" +
+	"\vBeforeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x92\x02\n" +
 	"\n" +
@@ -9236,11 +9519,13 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xcb\a\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xd4\b\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
-	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12@\n" +
+	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12B\n" +
+	"\x05Watch\x12\x1a.tfcluster.v1.WatchRequest\x1a\x1b.tfcluster.v1.ClusterStatus0\x01\x12C\n" +
+	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12@\n" +
 	"\x05Start\x12\x1a.tfcluster.v1.StartRequest\x1a\x19.tfcluster.v1.StartUpdate0\x01\x12@\n" +
 	"\x06Follow\x12\x1b.tfcluster.v1.FollowRequest\x1a\x17.tfcluster.v1.RunUpdate0\x01\x12:\n" +
 	"\x04Stop\x12\x19.tfcluster.v1.StopRequest\x1a\x17.tfcluster.v1.RunStatus\x12@\n" +
@@ -9266,7 +9551,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9339,54 +9624,59 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
 	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
 	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
-	(*RunOptions)(nil),           // 73: tfcluster.v1.RunOptions
-	(*StartUpdate)(nil),          // 74: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 75: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 76: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 77: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 78: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 79: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 80: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 81: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 82: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 83: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 84: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 85: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 86: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 87: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 88: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 89: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 90: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 91: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 92: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 93: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 94: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 95: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 96: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 97: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 98: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 99: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 100: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 101: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 102: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 103: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 104: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 105: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 106: tfcluster.v1.OwnerProcess
-	nil,                          // 107: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 108: tfcluster.v1.Evaluation.MetricsEntry
-	nil,                          // 109: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 110: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 111: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 112: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 113: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 114: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 115: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 116: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 117: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 118: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*WatchRequest)(nil),         // 71: tfcluster.v1.WatchRequest
+	(*SamplesRequest)(nil),       // 72: tfcluster.v1.SamplesRequest
+	(*SamplesReply)(nil),         // 73: tfcluster.v1.SamplesReply
+	(*TaskSamples)(nil),          // 74: tfcluster.v1.TaskSamples
+	(*ClusterStatus)(nil),        // 75: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 76: tfcluster.v1.StartRequest
+	(*RunOptions)(nil),           // 77: tfcluster.v1.RunOptions
+	(*StartUpdate)(nil),          // 78: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 79: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 80: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 81: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 82: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 83: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 84: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 85: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 86: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 87: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 88: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 89: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 90: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 91: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 92: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 93: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 94: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 95: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 96: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 97: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 98: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 99: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 100: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 101: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 102: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 103: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 104: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 105: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 106: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 107: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 108: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 109: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 110: tfcluster.v1.OwnerProcess
+	nil,                          // 111: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 112: tfcluster.v1.Evaluation.MetricsEntry
+	nil,                          // 113: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 114: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 115: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 116: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 117: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 118: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 119: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 120: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 121: tfcluster.v1.LogsRequest.BeforeEntry
+	nil,                          // 122: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 123: tfcluster.v1.HadoopClient.PropertiesEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9405,152 +9695,159 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	10,  // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
 	11,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
 	14,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	20,  // 16: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 17: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 18: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 19: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 20: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 21: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 23: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 24: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	107, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 26: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	108, // 27: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 28: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 29: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 30: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 31: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	40,  // 32: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	41,  // 33: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	42,  // 34: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	43,  // 35: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	44,  // 36: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	45,  // 37: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	46,  // 38: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	30,  // 39: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	109, // 40: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 41: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 42: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 43: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 44: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	110, // 45: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 46: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 47: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 48: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	73,  // 49: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 50: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 51: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 52: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 53: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 54: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	49,  // 55: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 56: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	55,  // 57: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	56,  // 58: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	55,  // 59: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	55,  // 60: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	62,  // 61: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	63,  // 62: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	111, // 63: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	112, // 64: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	65,  // 65: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	72,  // 66: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	67,  // 67: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 68: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 69: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 70: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 71: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	67,  // 72: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	78,  // 73: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	63,  // 74: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 75: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	64,  // 76: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 77: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 78: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	73,  // 79: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	113, // 80: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	114, // 81: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	78,  // 82: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	81,  // 83: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 84: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	77,  // 85: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	78,  // 86: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 87: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	49,  // 88: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	49,  // 89: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	80,  // 90: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 91: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	79,  // 92: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	81,  // 93: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 94: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	115, // 95: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	81,  // 96: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	67,  // 97: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	116, // 98: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	49,  // 99: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	117, // 100: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	78,  // 101: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	90,  // 102: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 103: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	81,  // 104: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	100, // 105: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	101, // 106: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	102, // 107: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	103, // 108: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	104, // 109: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	105, // 110: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 111: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	106, // 112: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	118, // 113: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 114: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 115: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 116: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 117: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 118: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 119: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 120: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 121: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 122: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 123: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 124: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	72,  // 125: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	75,  // 126: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	82,  // 127: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	83,  // 128: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	85,  // 129: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	87,  // 130: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	88,  // 131: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	91,  // 132: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	93,  // 133: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	97,  // 134: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	95,  // 135: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 136: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 137: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 138: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 139: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 140: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 141: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 142: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 143: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 144: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	71,  // 145: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 146: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	76,  // 147: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	78,  // 148: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	84,  // 149: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	86,  // 150: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	78,  // 151: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	89,  // 152: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	92,  // 153: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	94,  // 154: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	98,  // 155: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	96,  // 156: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	136, // [136:157] is the sub-list for method output_type
-	115, // [115:136] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	9,   // 16: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 17: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 18: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 19: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 20: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 21: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 22: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 23: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 24: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 25: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	111, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 27: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	112, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 29: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 30: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 31: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 32: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	40,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	41,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	42,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	43,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	44,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	45,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	46,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	30,  // 40: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	113, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	114, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	77,  // 50: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 51: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 52: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 53: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 54: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 55: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 56: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 57: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 58: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 59: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 60: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	115, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	116, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	76,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	85,  // 69: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 70: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 71: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 72: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	74,  // 73: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	67,  // 74: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	82,  // 75: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 76: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 77: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 78: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 79: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 80: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	77,  // 81: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	117, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	118, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	82,  // 84: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	85,  // 85: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 86: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	81,  // 87: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	82,  // 88: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 89: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 90: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 91: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	84,  // 92: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 93: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	83,  // 94: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	85,  // 95: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 96: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	119, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	85,  // 98: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 99: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	120, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	121, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	49,  // 102: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	122, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	82,  // 104: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	94,  // 105: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 106: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	85,  // 107: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	104, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	105, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	106, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	107, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	108, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	109, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 114: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	110, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	123, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 117: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 118: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 119: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 120: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 121: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 122: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 123: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 124: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 125: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 126: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 127: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 128: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	72,  // 129: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	76,  // 130: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	79,  // 131: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	86,  // 132: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	87,  // 133: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	89,  // 134: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	91,  // 135: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	92,  // 136: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	95,  // 137: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	97,  // 138: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	101, // 139: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	99,  // 140: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 141: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 142: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 143: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 144: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 145: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 146: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 147: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 148: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 149: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	75,  // 150: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	75,  // 151: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 152: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	78,  // 153: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	80,  // 154: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	82,  // 155: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	88,  // 156: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	90,  // 157: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	82,  // 158: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	93,  // 159: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	96,  // 160: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	98,  // 161: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	102, // 162: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	100, // 163: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	141, // [141:164] is the sub-list for method output_type
+	118, // [118:141] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9606,7 +9903,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   116,
+			NumMessages:   121,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -367,6 +367,8 @@ const (
 	Control_Reserve_FullMethodName       = "/tfcluster.v1.Control/Reserve"
 	Control_Hold_FullMethodName          = "/tfcluster.v1.Control/Hold"
 	Control_Status_FullMethodName        = "/tfcluster.v1.Control/Status"
+	Control_Watch_FullMethodName         = "/tfcluster.v1.Control/Watch"
+	Control_Samples_FullMethodName       = "/tfcluster.v1.Control/Samples"
 	Control_Start_FullMethodName         = "/tfcluster.v1.Control/Start"
 	Control_Follow_FullMethodName        = "/tfcluster.v1.Control/Follow"
 	Control_Stop_FullMethodName          = "/tfcluster.v1.Control/Stop"
@@ -390,6 +392,11 @@ type ControlClient interface {
 	// Hold: registers a client. While there is one the idle timer is stopped.
 	Hold(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldRequest, HoldUpdate], error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// Watch: the status now and after each change, until the client cancels or the cluster ends.
+	// A duration that grows is no change. A watcher is no client that keeps the cluster.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ClusterStatus], error)
+	// Samples: what the tasks have used in the last hour.
+	Samples(ctx context.Context, in *SamplesRequest, opts ...grpc.CallOption) (*SamplesReply, error)
 	// Start: returns when every task has entered, or with the first cause.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error)
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -456,9 +463,38 @@ func (c *controlClient) Status(ctx context.Context, in *StatusRequest, opts ...g
 	return out, nil
 }
 
+func (c *controlClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ClusterStatus], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[2], Control_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, ClusterStatus]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_WatchClient = grpc.ServerStreamingClient[ClusterStatus]
+
+func (c *controlClient) Samples(ctx context.Context, in *SamplesRequest, opts ...grpc.CallOption) (*SamplesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SamplesReply)
+	err := c.cc.Invoke(ctx, Control_Samples_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[2], Control_Start_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Start_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -477,7 +513,7 @@ type Control_StartClient = grpc.ServerStreamingClient[StartUpdate]
 
 func (c *controlClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Follow_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[4], Control_Follow_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -506,7 +542,7 @@ func (c *controlClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.
 
 func (c *controlClient) Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ResetUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[4], Control_Reset_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[5], Control_Reset_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -525,7 +561,7 @@ type Control_ResetClient = grpc.ServerStreamingClient[ResetUpdate]
 
 func (c *controlClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinesReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[5], Control_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[6], Control_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -594,7 +630,7 @@ func (c *controlClient) EngineSession(ctx context.Context, in *EngineSessionRequ
 
 func (c *controlClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShutdownUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[6], Control_Shutdown_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[7], Control_Shutdown_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -621,6 +657,11 @@ type ControlServer interface {
 	// Hold: registers a client. While there is one the idle timer is stopped.
 	Hold(grpc.BidiStreamingServer[HoldRequest, HoldUpdate]) error
 	Status(context.Context, *StatusRequest) (*ClusterStatus, error)
+	// Watch: the status now and after each change, until the client cancels or the cluster ends.
+	// A duration that grows is no change. A watcher is no client that keeps the cluster.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[ClusterStatus]) error
+	// Samples: what the tasks have used in the last hour.
+	Samples(context.Context, *SamplesRequest) (*SamplesReply, error)
 	// Start: returns when every task has entered, or with the first cause.
 	Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -653,6 +694,12 @@ func (UnimplementedControlServer) Hold(grpc.BidiStreamingServer[HoldRequest, Hol
 }
 func (UnimplementedControlServer) Status(context.Context, *StatusRequest) (*ClusterStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedControlServer) Watch(*WatchRequest, grpc.ServerStreamingServer[ClusterStatus]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedControlServer) Samples(context.Context, *SamplesRequest) (*SamplesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Samples not implemented")
 }
 func (UnimplementedControlServer) Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Start not implemented")
@@ -740,6 +787,35 @@ func _Control_Status_Handler(srv interface{}, ctx context.Context, dec func(inte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ControlServer).Status(ctx, req.(*StatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Control_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControlServer).Watch(m, &grpc.GenericServerStream[WatchRequest, ClusterStatus]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_WatchServer = grpc.ServerStreamingServer[ClusterStatus]
+
+func _Control_Samples_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SamplesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Samples(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Samples_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Samples(ctx, req.(*SamplesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -919,6 +995,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Control_Status_Handler,
 		},
 		{
+			MethodName: "Samples",
+			Handler:    _Control_Samples_Handler,
+		},
+		{
 			MethodName: "Stop",
 			Handler:    _Control_Stop_Handler,
 		},
@@ -954,6 +1034,11 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Control_Hold_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _Control_Watch_Handler,
+			ServerStreams: true,
 		},
 		{
 			StreamName:    "Start",
