@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestServerPython: the interpreter of the process that Jupyter names, by the path with which it was started.
@@ -25,7 +26,15 @@ func TestServerPython(t *testing.T) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait() // killed
 		})
-		return strconv.Itoa(cmd.Process.Pid)
+		pid := strconv.Itoa(cmd.Process.Pid)
+		// Start returns when the program replaces the process, which has no arguments yet for a moment.
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err != nil || len(line) > 0 {
+				return pid
+			}
+		}
+		t.Fatalf("process %s has no arguments", pid)
+		return ""
 	}
 	for pid, want := range map[string]string{
 		"": "", "../self": "", "999999999": "",
