@@ -24,7 +24,8 @@ const module = "github.com/tfcluster/tfcluster"
 // with everything below it; the longest match counts.
 var mayImport = map[string][]string{
 	"kernel":                     {"cluster/handshake", "cluster/unixsock"},
-	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
+	"magics":                     {"magics/bridge", "magics/command", "magics/panel", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
+	"magics/panel":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/clusterpb"},
 	"docs":                       {},
 	"magics/verbs":               {"docs", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
 	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb"},

@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/panel"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -179,7 +180,7 @@ const commBacklog = 16
 
 // OpenComm implements kernel.Interceptor: the extension's comm is served beside any cell.
 func (n *notebook) OpenComm(c *kernel.Comm) bool {
-	if c.Target != session.CommTarget {
+	if c.Target != panel.Target {
 		return false
 	}
 	ctx, cancel := context.WithCancel(n.ctx)
@@ -197,11 +198,7 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	c.OnClose = cancel
 	go func() { // ends by OnClose, the lease, or the session's end
 		defer cancel()
-		n.session.ServeComm(ctx, messages, func(data any) {
-			if m, ok := data.(map[string]any); ok {
-				c.Send(m)
-			}
-		})
+		n.session.ServePanel(ctx, n.gate, messages, c.Send)
 		c.Close()
 	}()
 	return true

@@ -18,9 +18,10 @@ type Comm struct {
 	OnClose   func()
 }
 
-// Send sends data to the client. It never blocks.
-func (c *Comm) Send(data map[string]any) {
-	c.k.publish("comm_msg", c.parent, wire.CommData{CommID: c.ID, Data: data})
+// Send sends data, which must be a JSON object, to the client. It never blocks. Any goroutine may
+// call it.
+func (c *Comm) Send(data any) {
+	c.k.publish("comm_msg", c.parent, wire.CommMessage{CommID: c.ID, Data: data})
 }
 
 // Close closes the comm from the kernel's side.

@@ -3,10 +3,12 @@ package magics
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"os"
 
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/panel"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -69,6 +71,18 @@ func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Outpu
 		return nil, err
 	}
 	return s.verbs.Do(ctx, s.State, c, out, py)
+}
+
+// ServePanel serves one comm of the JupyterLab extension; see panel.Server.Serve.
+func (s *Session) ServePanel(ctx context.Context, py bridge.Python, messages <-chan json.RawMessage, send func(any)) {
+	act := func(ctx context.Context, on *session.State, words []string, out render.Output, py bridge.Python) (result.Value, error) {
+		c, err := s.verbs.Table.Argv(words, false)
+		if err != nil {
+			return nil, err
+		}
+		return s.verbs.Do(ctx, on, c, out, py)
+	}
+	(&panel.Server{Session: s.State, Act: act, Python: py}).Serve(ctx, messages, send)
 }
 
 // RunArgv does one command given as words, which are taken as they are: for the

@@ -105,6 +105,12 @@ type CommData struct {
 	Data   map[string]any `json:"data"`
 }
 
+// CommMessage is the content of a comm_msg that the kernel sends.
+type CommMessage struct {
+	CommID string `json:"comm_id"`
+	Data   any    `json:"data"`
+}
+
 // Shutdown is the content of shutdown_request and shutdown_reply.
 type Shutdown struct {
 	Status  string `json:"status,omitempty"`

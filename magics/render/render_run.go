@@ -90,9 +90,9 @@ func done(p *clusterpb.Report, step int64) float64 {
 	return -1
 }
 
-// progressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left". The step is
+// ProgressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left". The step is
 // the slowest task's.
-func progressText(st *clusterpb.RunStatus) string {
+func ProgressText(st *clusterpb.RunStatus) string {
 	p := st.GetProgress()
 	if p == nil {
 		return ""
@@ -141,13 +141,10 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 		b = b.Busy("waiting for data: %tfcluster train DATA")
 	}
 	p := st.GetProgress()
-	if share := done(p, paceOf(st).slowest); share >= 0 {
-		if st.GetState() == "finished" {
-			share = 1
-		}
+	if share := Share(st); share >= 0 {
 		b = b.Append(bar(share))
 	}
-	for _, line := range []string{progressText(st), metricsText(Finite(p.GetMetrics()))} {
+	for _, line := range []string{ProgressText(st), metricsText(Finite(p.GetMetrics()))} {
 		if line != "" {
 			b = b.Line(line)
 		}
@@ -195,6 +192,29 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 		t.Rows = append(t.Rows, Row("…", fmt.Sprintf("%d more", hidden), "", "", "", "", "", ""))
 	}
 	return t.Drop()
+}
+
+// TaskView is how a task of a run is shown.
+type TaskView struct {
+	State  string // in words
+	Tone   Tone
+	Behind int64  // steps behind the fastest task; 0 unless it straggles
+	Why    string // of its end or its waiting
+}
+
+// TaskViews returns the view of each task of a run.
+func TaskViews(st *clusterpb.RunStatus) map[string]TaskView {
+	views, active, pace := map[string]TaskView{}, Active(st), paceOf(st)
+	for _, x := range st.GetTasks() {
+		bad := endedBadly(x)
+		row := taskRow(x, bad)
+		v := TaskView{State: row[1].Text, Tone: row[1].Tone, Why: row[len(row)-1].Text}
+		if active && !Over(x.GetState()) && steps(x) && pace.behind(x.GetStep()) {
+			v.Behind, v.Tone = pace.fastest-x.GetStep(), ToneBusy
+		}
+		views[x.GetTask()] = v
+	}
+	return views
 }
 
 // endedBadly is whether a task's end is news: that of one which the cluster ended by a
@@ -336,4 +356,12 @@ func leaseText(id, state string) string {
 		return id
 	}
 	return id + " " + command.Shorten(state, 120)
+}
+
+// Share returns how much of a run is over, from 0 to 1; -1 if that is not known.
+func Share(st *clusterpb.RunStatus) float64 {
+	if st.GetState() == "finished" {
+		return 1
+	}
+	return done(st.GetProgress(), paceOf(st).slowest)
 }

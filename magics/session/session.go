@@ -82,7 +82,7 @@ type State struct {
 	ctx     context.Context // ends with Close, and with it the Hold streams
 	end     context.CancelFunc
 	holds   sync.WaitGroup
-	comms   comms
+	boards  boards
 	began   chan struct{} // closed when reattach has ended
 
 	mu sync.Mutex
@@ -91,6 +91,7 @@ type State struct {
 	used      []string // clusters, the current one last
 	announce  string
 	submitted map[string]*Submission // last start, by cluster
+	changed   chan struct{}          // closed at the next change of clusters or used; see Changed
 }
 
 // NewState returns a session's state. With an owner it attaches in the background to the
@@ -99,7 +100,7 @@ func NewState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
 	s := &State{
 		Options: opt, ctx: ctx, end: end, began: make(chan struct{}),
-		comms: comms{boards: map[string]Board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{},
+		boards: boards{byID: map[string]Board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{}, changed: make(chan struct{}),
 	}
 	if opt.Owner == "" {
 		close(s.began)
@@ -156,8 +157,9 @@ func (s *State) Forget(name string) {
 	m := s.clusters[name]
 	delete(s.clusters, name)
 	s.used = slices.DeleteFunc(s.used, func(n string) bool { return n == name })
+	s.announceChange()
 	s.mu.Unlock()
-	s.comms.forget(name)
+	s.boards.forget(name)
 	if m != nil {
 		m.close()
 	}
@@ -183,6 +185,38 @@ func (s *State) LastName() string {
 // use makes a cluster current. Caller holds mu.
 func (s *State) use(name string) {
 	s.used = append(slices.DeleteFunc(s.used, func(n string) bool { return n == name }), name)
+	s.announceChange()
+}
+
+// announceChange closes the channel of Changed. Caller holds mu.
+func (s *State) announceChange() {
+	if s.changed != nil {
+		close(s.changed)
+	}
+	s.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed when the session gets, loses or selects a cluster.
+func (s *State) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Look returns a handle for reading a cluster, which does not become the session's: its own, or
+// a connection that release closes.
+func (s *State) Look(ctx context.Context, name string) (m *Handle, release func(), err error) {
+	if m := s.Find(name); m != nil {
+		return m, func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	client, err := s.Options.Connector.Dial(ctx, name)
+	if err != nil {
+		return nil, nil, s.Explain(name, err)
+	}
+	m = &Handle{Name: name, Client: client, State: s, drop: func() {}}
+	return m, m.close, nil
 }
 
 // SetCurrent makes a cluster current. If owned, it is released with the session.
