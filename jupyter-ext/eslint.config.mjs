@@ -5,7 +5,7 @@ export default tseslint.config(
   { ignores: ["lib", "labextension", "node_modules"] },
   js.configs.recommended,
   {
-    files: ["**/*.ts"],
+    files: ["**/*.ts", "**/*.tsx"],
     extends: [...tseslint.configs.strictTypeChecked],
     languageOptions: {
       parserOptions: { project: "./tsconfig.test.json", tsconfigRootDir: import.meta.dirname },
@@ -13,7 +13,7 @@ export default tseslint.config(
   },
   {
     // A Lumino signal takes a method and the object it belongs to.
-    files: ["src/view.ts"],
+    files: ["src/view.ts", "src/panel/*.ts", "src/panel/*.tsx"],
     rules: { "@typescript-eslint/unbound-method": "off" },
   },
 );

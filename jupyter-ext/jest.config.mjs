@@ -1,7 +1,7 @@
 export default {
   testEnvironment: "jsdom",
   setupFiles: ["./test/setup.ts"],
-  testRegex: "test/.*\\.test\\.ts$",
+  testRegex: "test/.*\\.test\\.tsx?$",
   modulePathIgnorePatterns: ["<rootDir>/labextension"],
-  transform: { "^.+\\.ts$": ["ts-jest", { tsconfig: "tsconfig.test.json" }] },
+  transform: { "^.+\\.tsx?$": ["ts-jest", { tsconfig: "tsconfig.test.json" }] },
 };

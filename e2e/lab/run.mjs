@@ -17,6 +17,10 @@
 //   save               save the notebook               beside:NAME   open another notebook to the right, go on in it
 //   focus:NAME         go on in one that is open       below:NAME    the same, below
 //   size:WIDTHxHEIGHT  of the page                 theme:NAME    such as JupyterLab Dark
+//   command:ID         execute a command           press:KEY     press a key, such as Tab
+//   page-click:CSS     click anywhere in the page  page-type:CSS=TEXT   fill an input
+//   page-text:CSS=REGEX   until that part of the page shows it; page-gone:CSS until there is none
+//   choose:CSS=VALUE   of a list
 import { chromium } from "playwright-core";
 import { parseArgs } from "node:util";
 import { join } from "node:path";
@@ -204,6 +208,17 @@ const actions = {
     await page.evaluate((theme) => globalThis.jupyterapp.commands.execute("apputils:change-theme", { theme }), name);
     await page.waitForSelector(`body[data-jp-theme-name="${name}"]`, { state: "attached" });
   },
+  command: (id) => command(id),
+  press: (key) => page.keyboard.press(key),
+  "page-click": (css) => page.locator(css).first().click(),
+  "page-type": (given) => page.locator(before(given)).first().fill(after(given)),
+  "page-text": (given) =>
+    page.waitForFunction(
+      ([css, re]) => [...document.querySelectorAll(css)].some((n) => new RegExp(re).test(n.innerText)),
+      [before(given), after(given)],
+    ),
+  "page-gone": (css) => page.locator(css).waitFor({ state: "detached" }),
+  choose: (given) => page.locator(before(given)).first().selectOption(after(given)),
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
   reload: async () => {
     await page.reload();
@@ -212,6 +227,9 @@ const actions = {
     await idle();
   },
 };
+
+const before = (given) => given.slice(0, given.indexOf("="));
+const after = (given) => given.slice(given.indexOf("=") + 1);
 
 /** What the notebook holds now, saved or not. */
 async function look() {

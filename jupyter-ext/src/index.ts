@@ -3,6 +3,7 @@ import { PageConfig } from "@jupyterlab/coreutils";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { MIME } from "./comm";
+import { panelPlugin } from "./panel/plugin";
 import { BoardView, type Host, type Session } from "./view";
 
 /** Shows a cluster's TensorBoard in the output that names it, in JupyterLab and in Notebook 7. */
@@ -38,4 +39,4 @@ function sessionsFor(output: Node, notebooks: INotebookTracker | null): Session[
   return own ? [own] : all;
 }
 
-export default plugin;
+export default [plugin, panelPlugin];

@@ -6,7 +6,7 @@ import { ask, boardId, MIME, Problem, readCurves, type Board, type CommKernel, t
 import { reach, type Get } from "./reach";
 
 /** What a board may do: all that TensorBoard needs, but not to take the whole window. */
-const SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-downloads";
+export const SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-downloads";
 
 /** A restarted kernel first has to find its clusters again. */
 const RETRY_MILLIS = [0, 2_000, 5_000];

@@ -30,7 +30,7 @@ type Listed struct {
 type Cluster struct {
 	Name       string     `json:"name"`
 	Backend    string     `json:"backend"`
-	Words      string     `json:"words"` // its state in a few words
+	Words      string     `json:"words"` // its state in a few words, without a duration: the page counts
 	Allocation string     `json:"allocation"`
 	Dir        string     `json:"dir"`
 	Since      int64      `json:"since"`   // Unix time in s
@@ -85,10 +85,14 @@ type Run struct {
 	Metrics  map[string]float64 `json:"metrics"`
 	Failure  string             `json:"failure"` // one line
 	Task     string             `json:"task"`    // that failed first
+	Lines    []string           `json:"lines"`   // its last lines on standard error
 }
 
 // mostExecutors is the maximum number of executors in a message.
 const mostExecutors = 200
+
+// mostFailureLines is the maximum number of a failed task's lines in a message.
+const mostFailureLines = 5
 
 // listClusters returns the list of clusters with the session's current one marked.
 func listClusters(infos []session.ClusterInfo, current string) []Listed {
@@ -102,7 +106,7 @@ func listClusters(infos []session.ClusterInfo, current string) []Listed {
 // describe converts a status of the driver.
 func describe(st *clusterpb.ClusterStatus) *Cluster {
 	c := &Cluster{
-		Name: st.GetName(), Backend: st.GetBackend(), Words: render.ClusterWords(st), Allocation: st.GetAllocation(),
+		Name: st.GetName(), Backend: st.GetBackend(), Words: render.StateWords(st), Allocation: st.GetAllocation(),
 		Dir: st.GetDir(), Since: st.GetSinceUnix(), Waiting: waiting(st), Notes: []Note{}, Run: describeRun(st.GetRun()),
 	}
 	for _, n := range st.GetNotes() {
@@ -132,11 +136,13 @@ func describeRun(r *clusterpb.RunStatus) *Run {
 	if r == nil {
 		return nil
 	}
+	lines := r.GetFailure().GetLines()
 	out := &Run{
 		ID: r.GetId(), State: r.GetState(), Active: render.Active(r), Program: r.GetProgram(), Started: r.GetStartedUnix(),
 		Progress: render.ProgressText(r), Share: render.Share(r), Metrics: render.Finite(r.GetProgress().GetMetrics()),
 		Failure: r.GetFailure().GetSummary(), Task: r.GetFailure().GetTask(),
 	}
+	out.Lines = append([]string{}, lines[max(0, len(lines)-mostFailureLines):]...)
 	if !out.Active {
 		out.Seconds = r.GetSeconds()
 	}

@@ -104,7 +104,7 @@ func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 
 // ClusterView is the answer of status.
 func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
-	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), stateWords(st))
+	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), StateWords(st))
 	var facts []string
 	if st.GetSinceUnix() > 0 {
 		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
@@ -132,8 +132,8 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	return b.Line("no run yet: " + say("start main_fun"))
 }
 
-// stateWords is a cluster's state, with the number of executors that are ready where some are not.
-func stateWords(st *clusterpb.ClusterStatus) string {
+// StateWords is a cluster's state, with the number of executors that are ready where some are not.
+func StateWords(st *clusterpb.ClusterStatus) string {
 	ready, all := 0, len(st.GetExecutors())
 	for _, x := range st.GetExecutors() {
 		if x.GetState() == "ready" {

@@ -15,7 +15,7 @@ func Over(state string) bool {
 func ClusterWords(st *clusterpb.ClusterStatus) string {
 	r := st.GetRun()
 	if r == nil {
-		return stateWords(st) + ", no run yet"
+		return StateWords(st) + ", no run yet"
 	}
 	word := fmt.Sprintf("run %d %s", r.GetId(), r.GetState())
 	switch r.GetState() {
@@ -26,7 +26,7 @@ func ClusterWords(st *clusterpb.ClusterStatus) string {
 			word += ": " + s
 		}
 	}
-	if state := stateWords(st); state != st.GetState() { // not all executors are ready
+	if state := StateWords(st); state != st.GetState() { // not all executors are ready
 		word = state + ", " + word
 	}
 	if st.GetDetached() {
