@@ -135,6 +135,11 @@ func TestBoard(t *testing.T) {
 		if p := resp.Header.Get("Content-Security-Policy"); !strings.HasSuffix(p, "; frame-ancestors 'self'") {
 			t.Errorf("policy %q", p)
 		}
+		checkHardened(t, "the page", resp)
+		resp, _ = get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix)+"data/plugin/scalars/tags")
+		if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || !strings.HasPrefix(p, "sandbox; ") {
+			t.Errorf("data of a plugin: %d, policy %q", resp.StatusCode, p)
+		}
 	})
 	t.Run("killed", func(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

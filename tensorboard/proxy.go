@@ -47,7 +47,7 @@ func NewProxy(secretPath, socket string) http.Handler {
 		},
 		FlushInterval: 100 * time.Millisecond,
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return hardened(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case hasSecretPrefix(r.URL.Path, secretPath):
 			proxy.ServeHTTP(w, r)
@@ -60,7 +60,7 @@ func NewProxy(secretPath, socket string) http.Handler {
 		default:
 			http.NotFound(w, r)
 		}
-	})
+	}))
 }
 
 // removeCredentials removes credentials of the Jupyter server from a request: headers, and the token in a
@@ -95,14 +95,17 @@ func hasSecretPrefix(path, secret string) bool {
 	return subtle.ConstantTimeCompare([]byte(path[:len(secret)]), []byte(secret)) == 1
 }
 
-// rewritePage allows framing by pages of the same origin only, and makes the URLs of TensorBoard's
-// fonts relative.
+// rewritePage allows framing by pages of the same origin only, isolates the data of runs, and makes the
+// URLs of TensorBoard's fonts relative.
 func rewritePage(r *http.Response) error {
-	if csp := r.Header.Get("Content-Security-Policy"); csp != "" {
-		r.Header.Set("Content-Security-Policy", strings.TrimSuffix(strings.TrimSpace(csp), ";")+"; frame-ancestors 'self'")
-	} else {
-		r.Header.Set("Content-Security-Policy", "frame-ancestors 'self'")
+	withoutHardened(r)
+	var policy []string
+	for _, p := range []string{r.Header.Get("Content-Security-Policy"), sandboxOf(r.Request.URL.Path, r.Header.Get("Content-Type")), "frame-ancestors 'self'"} {
+		if p = strings.TrimSuffix(strings.TrimSpace(p), ";"); p != "" {
+			policy = append(policy, p)
+		}
 	}
+	r.Header.Set("Content-Security-Policy", strings.Join(policy, "; "))
 	r.Header.Del("Set-Cookie")
 	encoding := r.Header.Get("Content-Encoding")
 	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || encoding != "" && encoding != "identity" {
