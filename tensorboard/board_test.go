@@ -44,7 +44,7 @@ func newBoard(t *testing.T, python string) (b *Board, dir string) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(t.TempDir(), "tensorboard.log")
-	b = New("brave-otter", python, own, log)
+	b = New("brave-otter", python, own, log, nil)
 	t.Cleanup(func() {
 		for range 2 {
 			if err := b.Close(context.Background()); err != nil {
@@ -242,7 +242,7 @@ func TestBoardOwner(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs as a process of TestEndsWithItsOwner")
 	}
-	b := New("brave-otter", findTensorBoard(t), dir, filepath.Join(dir, "log"))
+	b := New("brave-otter", findTensorBoard(t), dir, filepath.Join(dir, "log"), nil)
 	if _, err := b.Open(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func TestEveryResponseIsHardened(t *testing.T) {
 	}
 	dir := socketDir(t) // where nothing listens
 	for what, h := range map[string]http.Handler{
-		"the proxy without TensorBoard":   NewProxy(testSecret, filepath.Join(dir, "tb.sock")),
+		"the proxy without TensorBoard":   NewProxy(testSecret, filepath.Join(dir, "tb.sock"), nil),
 		"GetOnly without TensorBoard":     GetOnly(testSecret, Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}),
 		"the broker without a live proxy": route(filepath.Dir(dir)),
 	} {

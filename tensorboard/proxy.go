@@ -28,8 +28,8 @@ func unixTransport(socket string) *http.Transport {
 
 // NewProxy serves the TensorBoard behind a unix socket below a secret path that ends in a
 // slash; other paths are not found. The browser's cookies and authorization, which are for the
-// Jupyter server, are removed.
-func NewProxy(secretPath, socket string) http.Handler {
+// Jupyter server, are removed. lines, unless nil, serves /lines there and the paths below it.
+func NewProxy(secretPath, socket string, lines http.Handler) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
@@ -49,6 +49,8 @@ func NewProxy(secretPath, socket string) http.Handler {
 	}
 	return hardened(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case hasSecretPrefix(r.URL.Path, secretPath) && lines != nil && isLines(r.URL.Path[len(secretPath):]):
+			http.StripPrefix(strings.TrimSuffix(secretPath, "/"), lines).ServeHTTP(w, r)
 		case hasSecretPrefix(r.URL.Path, secretPath):
 			proxy.ServeHTTP(w, r)
 		case hasSecretPrefix(r.URL.Path+"/", secretPath):
@@ -62,6 +64,9 @@ func NewProxy(secretPath, socket string) http.Handler {
 		}
 	}))
 }
+
+// isLines returns whether a path below the secret one is of lines.
+func isLines(below string) bool { return below == "lines" || strings.HasPrefix(below, "lines/") }
 
 // removeCredentials removes credentials of the Jupyter server from a request: headers, and the token in a
 // query, in the address of the page before it and in the subprotocols of a WebSocket.
