@@ -12,6 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -171,6 +174,37 @@ func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, 
 		return "", "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.Say("doctor"))
 	}
 	return path, r.GetLogdir(), nil
+}
+
+// ErrNoLines is the error of LinesPath for a cluster whose lines no browser can read by HTTP: its driver is of an
+// earlier version, or has no proxy.
+var ErrNoLines = errors.New("no lines by HTTP")
+
+// LinesPath returns the path, below the Jupyter server's base URL, below which a browser reads the lines of a cluster's
+// tasks: tfcluster/NAME/TOKEN/, with lines and lines/live below it. "" is the current cluster. The path contains a
+// token: it must not be stored in a notebook. TensorBoard is not started.
+func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	if cluster == "" {
+		if cluster = s.LastName(); cluster == "" {
+			return "", &result.ClusterError{Text: "there is no cluster", Remedy: s.Say("reserve") + " reserves one"}
+		}
+	}
+	m, err := s.Reach(ctx, cluster)
+	if err != nil {
+		return "", err
+	}
+	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return "", fmt.Errorf("cluster %s serves %w: %s", cluster, ErrNoLines, result.PlainError(err))
+	case err != nil:
+		return "", m.Explain(err)
+	case !isBoardPath(r.GetPath()):
+		return "", fmt.Errorf("cluster %s serves %w: the answer of its driver has no path", cluster, ErrNoLines)
+	}
+	return r.GetPath(), nil
 }
 
 // boardCurves returns the curves of the run for which a TensorBoard was opened, to show instead
