@@ -46,9 +46,9 @@ func runMaster(ctx context.Context, _ []string) error {
 		OpenRemote: hdfsdir.Open,
 		Hadoop:     hdfsdir.Configuration,
 		Events:     coordinator.EventFiles{Read: readEvents, Write: writeEvents},
-		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
+		TensorBoard: func(python, stateDir, _, name string, _ http.Handler) coordinator.TensorBoards { // its page is shown to others, too
 			// The path of the container's folder is too long for a socket; this names the same folder.
-			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
+			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name, nil)
 		},
 		ShowBoard: func(path string, at *clusterpb.TensorBoardReply) http.Handler {
 			return tensorboard.GetOnly(path, tensorboard.Address{Path: at.GetPath(), Socket: at.GetSocket()})
@@ -91,8 +91,8 @@ func runAgent(ctx context.Context, args []string) error {
 // tensorBoard adapts a cluster's TensorBoard to the coordinator.
 type tensorBoard struct{ *tensorboard.Board }
 
-func newTensorBoard(python, stateDir, socketDir, name string) coordinator.TensorBoards {
-	return tensorBoard{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
+func newTensorBoard(python, stateDir, socketDir, name string, lines http.Handler) coordinator.TensorBoards {
+	return tensorBoard{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"), lines)}
 }
 
 // Open implements coordinator.TensorBoards.
@@ -103,6 +103,18 @@ func (b tensorBoard) Open(ctx context.Context, logdir string) (*clusterpb.Tensor
 	}
 	return &clusterpb.TensorBoardReply{Id: a.ID, Path: a.Path, Logdir: a.Logdir, Socket: a.Socket}, nil
 }
+
+// LinesAddress implements coordinator.TensorBoards.
+func (b tensorBoard) LinesAddress(context.Context) (*clusterpb.LinesAddressReply, error) {
+	a, err := b.Lines()
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.LinesAddressReply{Path: a.Path, Socket: a.Socket}, nil
+}
+
+// Stop implements coordinator.TensorBoards.
+func (b tensorBoard) Stop(context.Context) error { return b.Board.Stop() }
 
 // readEvents reads the scalars of a run's event files for its progress.
 func readEvents(dir string) func() ([]coordinator.Scalar, error) {

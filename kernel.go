@@ -79,6 +79,7 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	if err != nil {
 		return nil, err
 	}
+	opt.Channels = func() (session.Channels, error) { return channels(connectionFile) }
 	s := magics.NewSession(ctx, opt)
 	gate, err := bridge.OpenGate(ctx, s)
 	if err != nil {
@@ -104,6 +105,18 @@ func sessionOptions(connectionFile, interpreter string) (session.Options, error)
 		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Engines: engines(nil),
 		History: history{}, Remains: remainsOfInstall,
 	}, nil
+}
+
+// channels reads from the connection file how Jupyter reaches this kernel.
+func channels(connectionFile string) (session.Channels, error) {
+	c, err := kernel.ReadConnection(connectionFile)
+	switch {
+	case err != nil:
+		return session.Channels{}, err
+	case c.Transport == "ipc":
+		return session.Channels{Encrypted: c.Encrypted()}, nil
+	}
+	return session.Channels{Encrypted: c.Encrypted(), Host: c.IP}, nil
 }
 
 // packagePath extracts the Python package to the user's cache folder and returns its path.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // TestMain is also the program itself, when a test starts it.
@@ -207,5 +209,28 @@ func TestGuardBeginsEarly(t *testing.T) {
 	}
 	if _, stderr, code := program(t, "", nil, "guard"); code != 127 || stderr != "tfcluster guard: no command\n" {
 		t.Errorf("without a command the exit code is %d, and the output %q", code, stderr)
+	}
+}
+
+// TestChannels: what doctor knows of the channels is what the connection file says.
+func TestChannels(t *testing.T) {
+	t.Parallel()
+	const keys = `,"curve_publickey":"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID","curve_secretkey":"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"`
+	for text, want := range map[string]session.Channels{
+		`{"transport":"tcp","ip":"127.0.0.1"}`:                 {Host: "127.0.0.1"},
+		`{"transport":"tcp","ip":"127.0.0.1"` + keys + `}`:     {Host: "127.0.0.1", Encrypted: true},
+		`{"transport":"ipc","ip":"/run/user/1/kernel"}`:        {},
+		`{"transport":"ipc","ip":"/run/user/1/k"` + keys + `}`: {Encrypted: true},
+	} {
+		file := filepath.Join(t.TempDir(), "kernel.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := channels(file); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	if _, err := channels(filepath.Join(t.TempDir(), "none.json")); err == nil {
+		t.Error("a file that is not there has channels")
 	}
 }

@@ -200,7 +200,7 @@ func TestBuiltFilesAreFresh(t *testing.T) {
 		t.Skip("missing: npm")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"src", "style"} {
+	for _, name := range []string{"src", "style", "schema"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(name)); err != nil {
 			t.Fatal(err)
 		}

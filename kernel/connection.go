@@ -26,6 +26,9 @@ type Connection struct {
 	curve *zmtp.CurveKeys // nil without encryption; not for the child, whose link is a private socket
 }
 
+// Encrypted returns whether the connection file has CURVE keys: then all channels are encrypted.
+func (c *Connection) Encrypted() bool { return c.curve != nil }
+
 // ErrCurve is returned for a connection file whose CURVE keys cannot be used. The wrapping error
 // contains no part of a key.
 var ErrCurve = errors.New("the CURVE keys of the connection file cannot be used")

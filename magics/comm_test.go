@@ -11,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/panel"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // commTranscript is what kernel and front end say to one another, as the extension's
@@ -122,6 +123,45 @@ func TestComm(t *testing.T) {
 	for _, i := range []int{1, 2, 3, 4} {
 		if got[i]["type"] != "error" || got[i]["message"] == "" {
 			t.Errorf("%s is answered by %v", requests[i], got[i])
+		}
+	}
+}
+
+// TestLinesPath: of a cluster by its name, and of the current one; nothing but a path of the broker is accepted.
+func TestLinesPath(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	s := newTestSession(t, d, "")
+	if path, err := s.LinesPath(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
+		t.Errorf("without a cluster: %q, %v", path, err)
+	}
+	must(t, s, "%tfcluster reserve")
+	f := d.get("local-1")
+	const good = "tfcluster/local-1/00112233445566778899aabbccddeeff/"
+	for _, tt := range []struct {
+		cluster, answer, want string // answer "": its driver does not know the call
+	}{
+		{"local-1", good, good},
+		{"", good, good},
+		{"local-1", "/" + good, ""},
+		{"local-1", good + "lines", ""},
+		{"local-1", "tfcluster/../00112233445566778899aabbccddeeff/", ""},
+		{"local-1", "http://evil.example/", ""},
+		{"local-1", "", ""},
+	} {
+		f.mu.Lock()
+		if f.address = nil; tt.answer != "" {
+			f.address = &clusterpb.LinesAddressReply{Path: tt.answer}
+		}
+		f.mu.Unlock()
+		path, err := s.LinesPath(t.Context(), tt.cluster)
+		if path != tt.want || errors.Is(err, session.ErrNoLines) != (tt.want == "") {
+			t.Errorf("%+v: %q, %v", tt, path, err)
+		}
+	}
+	for _, name := range []string{"other", "../local-1"} {
+		if path, err := s.LinesPath(t.Context(), name); err == nil || errors.Is(err, session.ErrNoLines) {
+			t.Errorf("cluster %s: %q, %v", name, path, err)
 		}
 	}
 }

@@ -40,7 +40,8 @@ type fakeCluster struct {
 	lines     []*clusterpb.Line
 	kept      map[string]uint64 // position after the stored lines; nil: not all of them have been sent
 	run       *clusterpb.RunStatus
-	board     *clusterpb.TensorBoardReply // nil: one that is made up
+	board     *clusterpb.TensorBoardReply  // nil: one that is made up
+	address   *clusterpb.LinesAddressReply // nil: its driver does not know the call
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
@@ -232,6 +233,15 @@ func (f *fakeCluster) TensorBoard(context.Context, *clusterpb.TensorBoardRequest
 		return f.board, nil
 	}
 	return &clusterpb.TensorBoardReply{Id: "tb-1", Path: "tfcluster/local-1/00112233445566778899aabbccddeeff/", Logdir: f.request.GetDir()}, nil
+}
+
+func (f *fakeCluster) LinesAddress(ctx context.Context, r *clusterpb.LinesAddressRequest) (*clusterpb.LinesAddressReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.address == nil {
+		return f.UnimplementedControlServer.LinesAddress(ctx, r)
+	}
+	return f.address, nil
 }
 
 func (f *fakeCluster) GPUs(context.Context, *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {

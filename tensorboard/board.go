@@ -39,6 +39,7 @@ type Board struct {
 	log    string // TensorBoard's output
 	id     string
 	token  string
+	lines  http.Handler // serves /lines and paths below it; nil: nobody does
 
 	turn sync.Mutex
 	open context.Context    // guarded by turn: cancelled by the next Close
@@ -48,6 +49,7 @@ type Board struct {
 	process *process     // guarded by mu
 	server  *http.Server // guarded by mu
 	served  chan struct{}
+	shared  bool // guarded by mu: Lines was called, so the proxy stays when TensorBoard is stopped
 }
 
 // errClosed is the error of an Open that was interrupted by Close.
@@ -62,9 +64,10 @@ type Address struct {
 }
 
 // New returns a board; it starts nothing. python is an interpreter with tensorboard, preferably
-// without TensorFlow; dir is for the sockets, log for TensorBoard's output.
-func New(name, python, dir, log string) *Board {
-	return &Board{name: name, python: python, dir: dir, log: log, id: random(), token: random()}
+// without TensorFlow; dir is for the sockets, log for TensorBoard's output. lines, which may be nil,
+// is what the proxy serves as /lines and below, whether TensorBoard runs or not.
+func New(name, python, dir, log string, lines http.Handler) *Board {
+	return &Board{name: name, python: python, dir: dir, log: log, lines: lines, id: random(), token: random()}
 }
 
 func random() string {
@@ -106,9 +109,30 @@ func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
 	if err := b.serve(); err != nil {
 		return Address{}, err
 	}
-	return Address{
-		ID: b.id, Path: Prefix + "/" + b.name + "/" + b.token + "/", Logdir: logdir, Socket: filepath.Join(b.dir, SocketName),
-	}, nil
+	a := b.address()
+	a.ID, a.Logdir = b.id, logdir
+	return a, nil
+}
+
+func (b *Board) address() Address {
+	return Address{Path: Prefix + "/" + b.name + "/" + b.token + "/", Socket: filepath.Join(b.dir, SocketName)}
+}
+
+// ErrNoLines is the error of Lines if the board has no handler for them.
+var ErrNoLines = errors.New("lines are not served by HTTP here")
+
+// Lines starts the proxy, without TensorBoard, and returns the address below which lines are served.
+func (b *Board) Lines() (Address, error) {
+	if b.lines == nil {
+		return Address{}, ErrNoLines
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shared = true
+	if err := b.serve(); err != nil {
+		return Address{}, err
+	}
+	return b.address(), nil
 }
 
 // serve starts the proxy, unless it runs. Caller holds mu.
@@ -120,7 +144,7 @@ func (b *Board) serve() error {
 	if err != nil {
 		return fmt.Errorf("listen for the browser: %w", err)
 	}
-	proxy := NewProxy("/"+b.name+"/"+b.token+"/", filepath.Join(b.dir, "tb.sock"))
+	proxy := NewProxy("/"+b.name+"/"+b.token+"/", filepath.Join(b.dir, "tb.sock"), b.lines)
 	b.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 	b.served = make(chan struct{})
 	go func() {
@@ -140,8 +164,14 @@ func (b *Board) untilClosed() context.Context {
 	return b.open
 }
 
+// Stop ends TensorBoard, even while it starts, and its proxy unless that serves lines.
+func (b *Board) Stop() error { return b.close(true) }
+
 // Close ends TensorBoard, even while it starts, and its proxy. It may be called again.
-func (b *Board) Close(context.Context) error {
+func (b *Board) Close(context.Context) error { return b.close(false) }
+
+// close ends TensorBoard, and its proxy unless keep says that it stays for lines.
+func (b *Board) close(keep bool) error {
 	b.turn.Lock()
 	if b.end != nil {
 		b.end()
@@ -154,9 +184,10 @@ func (b *Board) Close(context.Context) error {
 		b.process.stop()
 		b.process = nil
 	}
-	if b.server == nil {
+	if b.server == nil || keep && b.shared {
 		return nil
 	}
+	b.shared = false
 	err := b.server.Close()
 	<-b.served
 	b.server = nil

@@ -44,7 +44,7 @@ func newBoard(t *testing.T, python string) (b *Board, dir string) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(t.TempDir(), "tensorboard.log")
-	b = New("brave-otter", python, own, log)
+	b = New("brave-otter", python, own, log, nil)
 	t.Cleanup(func() {
 		for range 2 {
 			if err := b.Close(context.Background()); err != nil {
@@ -134,6 +134,11 @@ func TestBoard(t *testing.T) {
 		}
 		if p := resp.Header.Get("Content-Security-Policy"); !strings.HasSuffix(p, "; frame-ancestors 'self'") {
 			t.Errorf("policy %q", p)
+		}
+		checkHardened(t, "the page", resp)
+		resp, _ = get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix)+"data/plugin/scalars/tags")
+		if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || !strings.HasPrefix(p, "sandbox; ") {
+			t.Errorf("data of a plugin: %d, policy %q", resp.StatusCode, p)
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
@@ -237,7 +242,7 @@ func TestBoardOwner(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs as a process of TestEndsWithItsOwner")
 	}
-	b := New("brave-otter", findTensorBoard(t), dir, filepath.Join(dir, "log"))
+	b := New("brave-otter", findTensorBoard(t), dir, filepath.Join(dir, "log"), nil)
 	if _, err := b.Open(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}

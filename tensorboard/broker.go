@@ -85,7 +85,7 @@ func removeProxyFolder(socket string, parent int) {
 }
 
 func route(dir string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return hardened(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		socket := filepath.Join(dir, name, SocketName)
 		if !found || !clusterName().MatchString(name) {
@@ -103,11 +103,12 @@ func route(dir string) http.Handler {
 				p.Out.URL.Scheme, p.Out.URL.Host = "http", "tensorboard"
 				removeCredentials(p.Out)
 			},
-			Transport: transport,
+			Transport:      transport,
+			ModifyResponse: func(r *http.Response) error { withoutHardened(r); return nil },
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 				http.Error(w, "this cluster's TensorBoard does not answer: "+err.Error(), http.StatusBadGateway)
 			},
 		}
 		proxy.ServeHTTP(w, r)
-	})
+	}))
 }

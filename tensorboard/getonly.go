@@ -42,6 +42,7 @@ func GetOnly(prefix string, at Address) http.Handler {
 		},
 		Transport: unixTransport(at.Socket),
 		ModifyResponse: func(r *http.Response) error {
+			withoutHardened(r)
 			if r.Request.URL.Path != secret || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") {
 				return nil
 			}
@@ -51,7 +52,7 @@ func GetOnly(prefix string, at Address) http.Handler {
 			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; load its page again", http.StatusBadGateway)
 		},
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return hardened(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.HasPrefix(r.URL.Path, prefix):
 			http.NotFound(w, r)
@@ -62,7 +63,7 @@ func GetOnly(prefix string, at Address) http.Handler {
 		default:
 			proxy.ServeHTTP(w, r)
 		}
-	})
+	}))
 }
 
 // asPost converts a GET with a body parameter to the POST that it stands for.

@@ -25,7 +25,7 @@ func TestGetOnly(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s %s %q %v", r.Method, r.URL.RequestURI(), r.Header.Get("Content-Type"), body, err)
 	}))
-	serveUnix(t, filepath.Join(dir, SocketName), NewProxy(testSecret, filepath.Join(dir, "tb.sock")))
+	serveUnix(t, filepath.Join(dir, SocketName), NewProxy(testSecret, filepath.Join(dir, "tb.sock"), nil))
 	page := httptest.NewServer(GetOnly("/tensorboard/", Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}))
 	t.Cleanup(page.Close)
 	query := func(body, kind string) string {

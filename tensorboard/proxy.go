@@ -28,8 +28,8 @@ func unixTransport(socket string) *http.Transport {
 
 // NewProxy serves the TensorBoard behind a unix socket below a secret path that ends in a
 // slash; other paths are not found. The browser's cookies and authorization, which are for the
-// Jupyter server, are removed.
-func NewProxy(secretPath, socket string) http.Handler {
+// Jupyter server, are removed. lines, unless nil, serves /lines there and the paths below it.
+func NewProxy(secretPath, socket string, lines http.Handler) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
@@ -47,8 +47,10 @@ func NewProxy(secretPath, socket string) http.Handler {
 		},
 		FlushInterval: 100 * time.Millisecond,
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return hardened(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case hasSecretPrefix(r.URL.Path, secretPath) && lines != nil && isLines(r.URL.Path[len(secretPath):]):
+			http.StripPrefix(strings.TrimSuffix(secretPath, "/"), lines).ServeHTTP(w, r)
 		case hasSecretPrefix(r.URL.Path, secretPath):
 			proxy.ServeHTTP(w, r)
 		case hasSecretPrefix(r.URL.Path+"/", secretPath):
@@ -60,8 +62,11 @@ func NewProxy(secretPath, socket string) http.Handler {
 		default:
 			http.NotFound(w, r)
 		}
-	})
+	}))
 }
+
+// isLines returns whether a path below the secret one is of lines.
+func isLines(below string) bool { return below == "lines" || strings.HasPrefix(below, "lines/") }
 
 // removeCredentials removes credentials of the Jupyter server from a request: headers, and the token in a
 // query, in the address of the page before it and in the subprotocols of a WebSocket.
@@ -95,14 +100,17 @@ func hasSecretPrefix(path, secret string) bool {
 	return subtle.ConstantTimeCompare([]byte(path[:len(secret)]), []byte(secret)) == 1
 }
 
-// rewritePage allows framing by pages of the same origin only, and makes the URLs of TensorBoard's
-// fonts relative.
+// rewritePage allows framing by pages of the same origin only, isolates the data of runs, and makes the
+// URLs of TensorBoard's fonts relative.
 func rewritePage(r *http.Response) error {
-	if csp := r.Header.Get("Content-Security-Policy"); csp != "" {
-		r.Header.Set("Content-Security-Policy", strings.TrimSuffix(strings.TrimSpace(csp), ";")+"; frame-ancestors 'self'")
-	} else {
-		r.Header.Set("Content-Security-Policy", "frame-ancestors 'self'")
+	withoutHardened(r)
+	var policy []string
+	for _, p := range []string{r.Header.Get("Content-Security-Policy"), sandboxOf(r.Request.URL.Path, r.Header.Get("Content-Type")), "frame-ancestors 'self'"} {
+		if p = strings.TrimSuffix(strings.TrimSpace(p), ";"); p != "" {
+			policy = append(policy, p)
+		}
 	}
+	r.Header.Set("Content-Security-Policy", strings.Join(policy, "; "))
 	r.Header.Del("Set-Cookie")
 	encoding := r.Header.Get("Content-Encoding")
 	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || encoding != "" && encoding != "identity" {

@@ -133,7 +133,7 @@ func fakeBoard(t *testing.T, backend http.Handler) string {
 		t.Fatal(err)
 	}
 	serveUnix(t, filepath.Join(board, "tb.sock"), backend)
-	serveUnix(t, filepath.Join(board, SocketName), NewProxy(testSecret, filepath.Join(board, "tb.sock")))
+	serveUnix(t, filepath.Join(board, SocketName), NewProxy(testSecret, filepath.Join(board, "tb.sock"), nil))
 	return startBroker(t, dir)
 }
 
@@ -322,7 +322,7 @@ func TestBackendGone(t *testing.T) {
 	if err := os.Mkdir(board, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	serveUnix(t, filepath.Join(board, SocketName), NewProxy(testSecret, filepath.Join(board, "tb.sock")))
+	serveUnix(t, filepath.Join(board, SocketName), NewProxy(testSecret, filepath.Join(board, "tb.sock"), nil))
 	client := unixClient(t, startBroker(t, dir))
 	if resp, body := get(t, client, testSecret); resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "%tfcluster tensorboard") {
 		t.Errorf("without TensorBoard: %d %q", resp.StatusCode, body)

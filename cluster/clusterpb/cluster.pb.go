@@ -7415,9 +7415,10 @@ type LinesReply struct {
 	Lines         []*Line                `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
 	Gap           string                 `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"`                                                                                      // lines removed by the quota
 	Heading       string                 `protobuf:"bytes,3,opt,name=heading,proto3" json:"heading,omitempty"`                                                                              // of the lines
-	Run           int32                  `protobuf:"varint,4,opt,name=run,proto3" json:"run,omitempty"`                                                                                     // with follow, in the first reply and in the one with kept_sent: the run of the lines
+	Run           int32                  `protobuf:"varint,4,opt,name=run,proto3" json:"run,omitempty"`                                                                                     // in the first reply and in the one with kept_sent: the run of the lines
 	KeptSent      bool                   `protobuf:"varint,5,opt,name=kept_sent,json=keptSent,proto3" json:"kept_sent,omitempty"`                                                           // the lines stored before the call have been sent
 	Position      map[string]uint64      `protobuf:"bytes,6,rep,name=position,proto3" json:"position,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // with kept_sent, by task: the number of lines stored before the call
+	Over          bool                   `protobuf:"varint,7,opt,name=over,proto3" json:"over,omitempty"`                                                                                   // with follow, the last reply: the run has ended, and its lines have been sent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7492,6 +7493,13 @@ func (x *LinesReply) GetPosition() map[string]uint64 {
 		return x.Position
 	}
 	return nil
+}
+
+func (x *LinesReply) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
 }
 
 type DetachRequest struct {
@@ -7839,6 +7847,94 @@ func (x *TensorBoardReply) GetSocket() string {
 	return ""
 }
 
+type LinesAddressRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinesAddressRequest) Reset() {
+	*x = LinesAddressRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinesAddressRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinesAddressRequest) ProtoMessage() {}
+
+func (x *LinesAddressRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinesAddressRequest.ProtoReflect.Descriptor instead.
+func (*LinesAddressRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+}
+
+type LinesAddressReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`     // of TensorBoardReply.path; lines and lines/live are below it
+	Socket        string                 `protobuf:"bytes,2,opt,name=socket,proto3" json:"socket,omitempty"` // unix socket of the proxy
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinesAddressReply) Reset() {
+	*x = LinesAddressReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinesAddressReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinesAddressReply) ProtoMessage() {}
+
+func (x *LinesAddressReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinesAddressReply.ProtoReflect.Descriptor instead.
+func (*LinesAddressReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *LinesAddressReply) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *LinesAddressReply) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
 type GPUsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -7847,7 +7943,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7859,7 +7955,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7872,7 +7968,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 type GPUsReply struct {
@@ -7885,7 +7981,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7897,7 +7993,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7910,7 +8006,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -7938,7 +8034,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7950,7 +8046,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7963,7 +8059,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -7998,7 +8094,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8010,7 +8106,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8023,7 +8119,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -8055,7 +8151,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8067,7 +8163,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8080,7 +8176,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 // EngineSessionReply: name or remote.
@@ -8094,7 +8190,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8106,7 +8202,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8119,7 +8215,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -8158,7 +8254,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8170,7 +8266,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8183,7 +8279,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -8286,7 +8382,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8298,7 +8394,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8311,7 +8407,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -8375,7 +8471,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8387,7 +8483,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8400,7 +8496,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -8439,7 +8535,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8451,7 +8547,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8464,7 +8560,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8520,7 +8616,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8532,7 +8628,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8545,7 +8641,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8573,7 +8669,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8585,7 +8681,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8598,7 +8694,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8626,7 +8722,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8638,7 +8734,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8651,7 +8747,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8679,7 +8775,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8691,7 +8787,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8704,7 +8800,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -9406,7 +9502,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a9\n" +
 	"\vBeforeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x92\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa6\x02\n" +
 	"\n" +
 	"LinesReply\x12(\n" +
 	"\x05lines\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x05lines\x12\x10\n" +
@@ -9414,7 +9510,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aheading\x18\x03 \x01(\tR\aheading\x12\x10\n" +
 	"\x03run\x18\x04 \x01(\x05R\x03run\x12\x1b\n" +
 	"\tkept_sent\x18\x05 \x01(\bR\bkeptSent\x12B\n" +
-	"\bposition\x18\x06 \x03(\v2&.tfcluster.v1.LinesReply.PositionEntryR\bposition\x1a;\n" +
+	"\bposition\x18\x06 \x03(\v2&.tfcluster.v1.LinesReply.PositionEntryR\bposition\x12\x12\n" +
+	"\x04over\x18\a \x01(\bR\x04over\x1a;\n" +
 	"\rPositionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"#\n" +
@@ -9440,7 +9537,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06logdir\x18\x03 \x01(\tR\x06logdir\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x16\n" +
-	"\x06socket\x18\x05 \x01(\tR\x06socket\"\r\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\"\x15\n" +
+	"\x13LinesAddressRequest\"?\n" +
+	"\x11LinesAddressReply\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06socket\x18\x02 \x01(\tR\x06socket\"\r\n" +
 	"\vGPUsRequest\"J\n" +
 	"\tGPUsReply\x12%\n" +
 	"\x04gpus\x18\x01 \x03(\v2\x11.tfcluster.v1.GPUR\x04gpus\x12\x16\n" +
@@ -9519,7 +9620,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xd4\b\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xa8\t\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
@@ -9533,7 +9634,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Logs\x12\x19.tfcluster.v1.LogsRequest\x1a\x18.tfcluster.v1.LinesReply0\x01\x12>\n" +
 	"\x06Detach\x12\x1b.tfcluster.v1.DetachRequest\x1a\x17.tfcluster.v1.RunStatus\x12C\n" +
 	"\aHistory\x12\x1c.tfcluster.v1.HistoryRequest\x1a\x1a.tfcluster.v1.HistoryReply\x12O\n" +
-	"\vTensorBoard\x12 .tfcluster.v1.TensorBoardRequest\x1a\x1e.tfcluster.v1.TensorBoardReply\x12:\n" +
+	"\vTensorBoard\x12 .tfcluster.v1.TensorBoardRequest\x1a\x1e.tfcluster.v1.TensorBoardReply\x12R\n" +
+	"\fLinesAddress\x12!.tfcluster.v1.LinesAddressRequest\x1a\x1f.tfcluster.v1.LinesAddressReply\x12:\n" +
 	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12U\n" +
 	"\rEngineSession\x12\".tfcluster.v1.EngineSessionRequest\x1a .tfcluster.v1.EngineSessionReply\x12I\n" +
 	"\bShutdown\x12\x1d.tfcluster.v1.ShutdownRequest\x1a\x1c.tfcluster.v1.ShutdownUpdate0\x01B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
@@ -9551,7 +9653,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9650,33 +9752,35 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*Lease)(nil),                // 94: tfcluster.v1.Lease
 	(*TensorBoardRequest)(nil),   // 95: tfcluster.v1.TensorBoardRequest
 	(*TensorBoardReply)(nil),     // 96: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 97: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 98: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 99: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 100: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 101: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 102: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 103: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 104: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 105: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 106: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 107: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 108: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 109: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 110: tfcluster.v1.OwnerProcess
-	nil,                          // 111: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 112: tfcluster.v1.Evaluation.MetricsEntry
-	nil,                          // 113: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 114: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 115: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 116: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 117: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 118: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 119: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 120: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 121: tfcluster.v1.LogsRequest.BeforeEntry
-	nil,                          // 122: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 123: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*LinesAddressRequest)(nil),  // 97: tfcluster.v1.LinesAddressRequest
+	(*LinesAddressReply)(nil),    // 98: tfcluster.v1.LinesAddressReply
+	(*GPUsRequest)(nil),          // 99: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 100: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 101: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 102: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 103: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 104: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 105: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 106: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 107: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 108: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 109: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 110: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 111: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 112: tfcluster.v1.OwnerProcess
+	nil,                          // 113: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 114: tfcluster.v1.Evaluation.MetricsEntry
+	nil,                          // 115: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 116: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 117: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 118: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 119: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 120: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 121: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 122: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 123: tfcluster.v1.LogsRequest.BeforeEntry
+	nil,                          // 124: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9705,9 +9809,9 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 23: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 24: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 25: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	111, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	113, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	25,  // 27: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	112, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	114, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
 	29,  // 29: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
 	33,  // 30: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
 	34,  // 31: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
@@ -9720,12 +9824,12 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	45,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
 	46,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
 	30,  // 40: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	113, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	115, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	32,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
 	38,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
 	31,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
 	37,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	114, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	116, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
 	36,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
 	31,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
@@ -9743,8 +9847,8 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	55,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
 	62,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
 	63,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	115, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	116, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	117, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	118, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
 	65,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
 	76,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
 	67,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
@@ -9761,8 +9865,8 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	37,  // 79: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
 	31,  // 80: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
 	77,  // 81: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	117, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	118, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	119, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	120, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
 	82,  // 84: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
 	85,  // 85: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
 	26,  // 86: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
@@ -9776,26 +9880,26 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	83,  // 94: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
 	85,  // 95: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
 	24,  // 96: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	119, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	121, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
 	85,  // 98: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
 	67,  // 99: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	120, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	121, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	122, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	123, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
 	49,  // 102: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	122, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	124, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
 	82,  // 104: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
 	94,  // 105: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
 	9,   // 106: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
 	85,  // 107: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	104, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	105, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	106, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	107, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	108, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	109, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	106, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	107, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	108, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	109, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	110, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	111, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
 	30,  // 114: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	110, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	123, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	112, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
 	24,  // 117: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
 	3,   // 118: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
 	47,  // 119: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
@@ -9817,34 +9921,36 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	91,  // 135: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
 	92,  // 136: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
 	95,  // 137: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	97,  // 138: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	101, // 139: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	99,  // 140: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 141: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 142: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 143: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 144: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 145: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 146: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 147: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 148: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 149: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	75,  // 150: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	75,  // 151: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 152: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	78,  // 153: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	80,  // 154: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	82,  // 155: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	88,  // 156: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	90,  // 157: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	82,  // 158: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	93,  // 159: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	96,  // 160: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	98,  // 161: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	102, // 162: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	100, // 163: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	141, // [141:164] is the sub-list for method output_type
-	118, // [118:141] is the sub-list for method input_type
+	97,  // 138: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	99,  // 139: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	103, // 140: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	101, // 141: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 142: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 143: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 144: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 145: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 146: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 147: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 148: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 149: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 150: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	75,  // 151: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	75,  // 152: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 153: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	78,  // 154: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	80,  // 155: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	82,  // 156: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	88,  // 157: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	90,  // 158: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	82,  // 159: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	93,  // 160: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	96,  // 161: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	98,  // 162: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	100, // 163: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	104, // 164: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	102, // 165: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	142, // [142:166] is the sub-list for method output_type
+	118, // [118:142] is the sub-list for method input_type
 	118, // [118:118] is the sub-list for extension type_name
 	118, // [118:118] is the sub-list for extension extendee
 	0,   // [0:118] is the sub-list for field type_name
@@ -9903,7 +10009,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   121,
+			NumMessages:   123,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

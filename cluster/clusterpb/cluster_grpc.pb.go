@@ -377,6 +377,7 @@ const (
 	Control_Detach_FullMethodName        = "/tfcluster.v1.Control/Detach"
 	Control_History_FullMethodName       = "/tfcluster.v1.Control/History"
 	Control_TensorBoard_FullMethodName   = "/tfcluster.v1.Control/TensorBoard"
+	Control_LinesAddress_FullMethodName  = "/tfcluster.v1.Control/LinesAddress"
 	Control_GPUs_FullMethodName          = "/tfcluster.v1.Control/GPUs"
 	Control_EngineSession_FullMethodName = "/tfcluster.v1.Control/EngineSession"
 	Control_Shutdown_FullMethodName      = "/tfcluster.v1.Control/Shutdown"
@@ -407,6 +408,9 @@ type ControlClient interface {
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*RunStatus, error)
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryReply, error)
 	TensorBoard(ctx context.Context, in *TensorBoardRequest, opts ...grpc.CallOption) (*TensorBoardReply, error)
+	// LinesAddress: where a browser reads the tasks' lines by HTTP, behind the same proxy as TensorBoard, which is
+	// not started.
+	LinesAddress(ctx context.Context, in *LinesAddressRequest, opts ...grpc.CallOption) (*LinesAddressReply, error)
 	GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.CallOption) (*GPUsReply, error)
 	// EngineSession: how the notebook can use the engine's session of the cluster.
 	EngineSession(ctx context.Context, in *EngineSessionRequest, opts ...grpc.CallOption) (*EngineSessionReply, error)
@@ -608,6 +612,16 @@ func (c *controlClient) TensorBoard(ctx context.Context, in *TensorBoardRequest,
 	return out, nil
 }
 
+func (c *controlClient) LinesAddress(ctx context.Context, in *LinesAddressRequest, opts ...grpc.CallOption) (*LinesAddressReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LinesAddressReply)
+	err := c.cc.Invoke(ctx, Control_LinesAddress_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.CallOption) (*GPUsReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GPUsReply)
@@ -672,6 +686,9 @@ type ControlServer interface {
 	Detach(context.Context, *DetachRequest) (*RunStatus, error)
 	History(context.Context, *HistoryRequest) (*HistoryReply, error)
 	TensorBoard(context.Context, *TensorBoardRequest) (*TensorBoardReply, error)
+	// LinesAddress: where a browser reads the tasks' lines by HTTP, behind the same proxy as TensorBoard, which is
+	// not started.
+	LinesAddress(context.Context, *LinesAddressRequest) (*LinesAddressReply, error)
 	GPUs(context.Context, *GPUsRequest) (*GPUsReply, error)
 	// EngineSession: how the notebook can use the engine's session of the cluster.
 	EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error)
@@ -724,6 +741,9 @@ func (UnimplementedControlServer) History(context.Context, *HistoryRequest) (*Hi
 }
 func (UnimplementedControlServer) TensorBoard(context.Context, *TensorBoardRequest) (*TensorBoardReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method TensorBoard not implemented")
+}
+func (UnimplementedControlServer) LinesAddress(context.Context, *LinesAddressRequest) (*LinesAddressReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method LinesAddress not implemented")
 }
 func (UnimplementedControlServer) GPUs(context.Context, *GPUsRequest) (*GPUsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method GPUs not implemented")
@@ -936,6 +956,24 @@ func _Control_TensorBoard_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_LinesAddress_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LinesAddressRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).LinesAddress(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_LinesAddress_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).LinesAddress(ctx, req.(*LinesAddressRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_GPUs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GPUsRequest)
 	if err := dec(in); err != nil {
@@ -1013,6 +1051,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TensorBoard",
 			Handler:    _Control_TensorBoard_Handler,
+		},
+		{
+			MethodName: "LinesAddress",
+			Handler:    _Control_LinesAddress_Handler,
 		},
 		{
 			MethodName: "GPUs",

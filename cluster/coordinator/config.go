@@ -102,9 +102,13 @@ type Hooks struct {
 	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error
 }
 
-// TensorBoards runs the cluster's TensorBoard. Main provides it.
+// TensorBoards runs the cluster's TensorBoard, and its proxy. Main provides it.
 type TensorBoards interface {
 	Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error)
+	// LinesAddress starts the proxy only, which serves the tasks' lines too.
+	LinesAddress(ctx context.Context) (*clusterpb.LinesAddressReply, error)
+	// Stop ends TensorBoard; the tasks' lines are still served.
+	Stop(ctx context.Context) error
 	Close(ctx context.Context) error
 }
 

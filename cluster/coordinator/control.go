@@ -279,7 +279,7 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 		return nil, status.Error(codes.Unimplemented, "this driver serves no TensorBoard")
 	}
 	if req.GetStop() {
-		if err := c.cfg.TensorBoard.Close(ctx); err != nil {
+		if err := c.cfg.TensorBoard.Stop(ctx); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 		return &clusterpb.TensorBoardReply{}, nil
@@ -307,6 +307,18 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 		return &clusterpb.TensorBoardReply{Logdir: dir, Error: err.Error()}, nil
 	}
 	reply.Logdir = dir
+	return reply, nil
+}
+
+// LinesAddress implements the Control service.
+func (c *control) LinesAddress(ctx context.Context, _ *clusterpb.LinesAddressRequest) (*clusterpb.LinesAddressReply, error) {
+	if c.cfg.TensorBoard == nil {
+		return nil, status.Error(codes.Unimplemented, "this driver serves no lines by HTTP")
+	}
+	reply, err := c.cfg.TensorBoard.LinesAddress(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
 	return reply, nil
 }
 

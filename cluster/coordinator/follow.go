@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -26,8 +25,10 @@ type follower struct {
 	query *logstore.Query   // of raw
 	bars  logstore.Bars     // of raw
 	notes []*clusterpb.Note
-	told  int   // notes returned by take, counted like notes.total
-	lost  int64 // lines dropped because raw was full
+	told  int // notes returned by take, counted like notes.total
+	// Lines that did not fit into raw, by task: the number of the first, and the one after the last. They are read
+	// from the store.
+	from, until logstore.Position
 }
 
 func (f *follower) lines(lines []*clusterpb.Line) {
@@ -39,17 +40,27 @@ func (f *follower) lines(lines []*clusterpb.Line) {
 	}
 	for _, l := range lines {
 		switch {
-		case !f.query.Match(l) || !f.bars.Passes(l):
-		case len(f.raw) < followBuffer:
+		case len(f.until) > 0 || len(f.raw) >= followBuffer:
+			f.passOver(l)
+		case f.query.Match(l) && f.bars.Passes(l):
 			f.raw = append(f.raw, l)
-		default:
-			f.lost++
 		}
 	}
 }
 
+// passOver leaves a line, and each later one, to be read from the store. The caller holds mu.
+func (f *follower) passOver(l *clusterpb.Line) {
+	if f.until == nil {
+		f.from, f.until = logstore.Position{}, logstore.Position{}
+	}
+	if _, known := f.from[l.GetTask()]; !known {
+		f.from[l.GetTask()] = l.GetSeq()
+	}
+	f.until[l.GetTask()] = l.GetSeq() + 1
+}
+
 // followBuffer bounds the lines held for a slow reader of logs -f.
-const followBuffer = 100_000
+const followBuffer = 20_000
 
 func (f *follower) note(n *clusterpb.Note) {
 	f.mu.Lock()
@@ -59,15 +70,14 @@ func (f *follower) note(n *clusterpb.Note) {
 	}
 }
 
-// takeRaw returns the lines for logs -f, and a text about dropped ones.
-func (f *follower) takeRaw() (lines []*clusterpb.Line, gap string) {
+// takeRaw returns the lines for logs -f, and the positions between which the lines after them are
+// read from the store; nil: none.
+func (f *follower) takeRaw() (lines []*clusterpb.Line, from, until logstore.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lost > 0 {
-		gap = fmt.Sprintf("%d lines came faster than they were read; logs without -f shows them", f.lost)
-	}
-	lines, f.raw, f.lost = f.bars.Last(f.raw), nil, 0
-	return lines, gap
+	lines, from, until = f.bars.Last(f.raw), f.from, f.until
+	f.raw, f.from, f.until = nil, nil, nil
+	return lines, from, until
 }
 
 func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {

@@ -74,13 +74,10 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	if !req.GetFollow() {
-		return sendLines(stream, lines, gaps)
-	}
 	if err := stream.Send(&clusterpb.LinesReply{Run: q.Run}); err != nil {
 		return err
 	}
-	if err := sendLines(stream, lines, gaps); err != nil {
+	if err := sendLines(stream, lines, gaps); err != nil || !req.GetFollow() {
 		return err
 	}
 	if err := stream.Send(&clusterpb.LinesReply{Run: q.Run, KeptSent: true, Position: f.since}); err != nil {
@@ -145,24 +142,49 @@ func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stre
 		}
 		if over {
 			// f may not hold all last lines: they are sent while more arrive.
-			if err := c.awaitLines(ctx, st, func() error { return f.sendRaw(stream) }); err != nil {
+			if err := c.awaitLines(ctx, st, func() error { return c.sendRaw(f, stream) }); err != nil {
 				return err
 			}
 		}
-		if err := f.sendRaw(stream); err != nil || over {
+		if err := c.sendRaw(f, stream); err != nil {
 			return err
+		}
+		if over {
+			return stream.Send(&clusterpb.LinesReply{Over: true})
 		}
 	}
 }
 
-// sendRaw sends the lines since the last call.
-func (f *follower) sendRaw(stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
-	for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
-		n := atOnce(lines)
-		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+// sendRaw sends the lines since the last call. Those that came faster than the client read are read from the
+// store, so that none is lost.
+func (c *control) sendRaw(f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	lines, from, until := f.takeRaw()
+	if err := sendLines(stream, lines, nil); err != nil {
+		return err
+	}
+	for len(until) > 0 {
+		q := *f.query
+		q.Last, q.From, q.Until = 0, from, logstore.Position{}
+		next := logstore.Position{}
+		for task, end := range until {
+			if q.Until[task] = min(end, from[task]+readAtOnce); q.Until[task] < end {
+				next[task] = q.Until[task]
+			} else {
+				delete(until, task)
+			}
+		}
+		from = next
+		kept, gaps, err := c.store.Read(q)
+		if err != nil {
+			return status.Error(codes.Internal, err.Error())
+		}
+		if err := sendLines(stream, kept, gaps); err != nil {
 			return err
 		}
-		lines = lines[n:]
 	}
 	return nil
 }
+
+// readAtOnce is the number of a task's lines that are read from the store at once for a client that has fallen
+// behind.
+const readAtOnce = 20_000

@@ -26,6 +26,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
 	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
@@ -39,8 +40,8 @@ type Options struct {
 	// Engines are all supported engines; a driver uses the one of its request.
 	Engines cluster.Engines
 	// TensorBoard returns the cluster's TensorBoard; may be nil. python is an interpreter
-	// with the package tensorboard.
-	TensorBoard func(python, stateDir, socketDir, name string) coordinator.TensorBoards
+	// with the package tensorboard; lines is what its proxy serves as /lines and below; nil: nothing.
+	TensorBoard func(python, stateDir, socketDir, name string, lines http.Handler) coordinator.TensorBoards
 	// ShowBoard serves an open TensorBoard below a path of a hosted driver's page; may be nil.
 	ShowBoard func(path string, at *clusterpb.TensorBoardReply) http.Handler
 	// OpenRemote opens a --dir that is a URI; nil: not supported.
@@ -128,6 +129,7 @@ type driver struct {
 	since     time.Time
 	authority *auth.Authority
 	coord     *coordinator.Coordinator
+	lines     *lines.Handler // of the notebook's host, for browsers
 	// environment is the archive of --venv that a hosted driver's proxy uploaded; nil: none.
 	environment *clusterpb.Environment
 }
@@ -272,10 +274,12 @@ func (d *driver) serve(ctx context.Context) error {
 			cfg.Recovered.Saved = []byte("null")
 		}
 	}
-	if d.opt.TensorBoard != nil && d.hosting == nil {
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
-	} else if d.showsBoard() { // with the tasks' Python, which exists on the node
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name)
+	if d.hosting == nil {
+		cfg.TensorBoard = d.board(func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
+			return lines.Local(d.coord.Control())(ctx, req, send)
+		})
+	} else if d.showsBoard() { // with the tasks' Python, which exists on the node; its page shows others no lines
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name, nil)
 	}
 	if d.spool != nil {
 		cfg.Spool = d.spool
@@ -320,6 +324,7 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	err = d.coord.Run(ctx)
 	unwatch()
+	d.closeLines()
 	// The coordinator has ended its streams; clients that do not read are cut off.
 	serving.Stop(clients)
 	serving.Stop(agents)
@@ -328,6 +333,23 @@ func (d *driver) serve(ctx context.Context) error {
 		return err // the state is kept for the next driver
 	}
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
+}
+
+// board returns the TensorBoard on the notebook's host, whose proxy also serves the lines of source; nil: there is none.
+func (d *driver) board(source lines.Source) coordinator.TensorBoards {
+	if d.opt.TensorBoard == nil {
+		return nil
+	}
+	folder := filepath.Dir(d.socket)
+	d.lines = lines.New(d.name, source)
+	return d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, folder, filepath.Base(folder), d.lines)
+}
+
+// closeLines ends the streams of lines to browsers.
+func (d *driver) closeLines() {
+	if d.lines != nil {
+		d.lines.Close()
+	}
 }
 
 // messageLimits limits the messages to the server for agents. A hosted driver serves clients there too, whose

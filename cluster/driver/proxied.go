@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -27,6 +28,7 @@ func (d *driver) proxy(ctx context.Context, ready io.WriteCloser) error {
 		p.Close()
 		return errors.Join(err, d.forget())
 	}
+	defer d.closeLines()
 	kept, err := p.Run(ctx)
 	if kept {
 		return err
@@ -52,8 +54,15 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 		Save:   func(allocation string, saved []byte) error { return d.save(allocation, saved, d.lastRun, false) },
 		Record: d.recordApplication,
 	}
-	if d.opt.TensorBoard != nil {
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
-	}
-	return proxy.New(cfg)
+	var p *proxy.Proxy
+	cfg.TensorBoard = d.board(func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
+		control, err := p.Control(ctx)
+		if err != nil {
+			return err
+		}
+		return lines.Remote(control)(ctx, req, send)
+	})
+	var err error
+	p, err = proxy.New(cfg) // before it serves clients, nobody knows the path of lines
+	return p, err
 }

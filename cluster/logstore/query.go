@@ -92,7 +92,7 @@ func (s *Store) sources(q Query) []source {
 	defer s.mu.Unlock()
 	var sources []source
 	for k, st := range s.streams {
-		if k.run == q.Run && q.matchTask(k.task) {
+		if k.run == q.Run && q.matchTask(k.task) && (q.Until == nil || q.Until[k.task] > 0) {
 			sources = append(sources, source{k.task, slices.Clone(st.segments), st.lost, st.missing})
 		}
 	}
@@ -164,6 +164,9 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 			break
 		}
 		newer = g.first
+		if q.Until != nil && g.first >= q.Until[src.task] {
+			continue
+		}
 		part, err := s.readSegment(g, src.task, q, &overwritten)
 		if errors.Is(err, os.ErrNotExist) {
 			break // dropped by the quota meanwhile
@@ -206,7 +209,7 @@ func (s *Store) readSegment(g segment, task string, q Query, later *frames) ([]e
 		row := b[:i]
 		b = b[i+1:]
 		if gap, ok := parseGap(row, task); ok {
-			if !gap.To.Before(q.Since) && (q.Until == nil || seq-min(seq, gap.Lines) < q.Until[task]) {
+			if !gap.To.Before(q.Since) && seq >= q.From[task] && (q.Until == nil || seq-min(seq, gap.Lines) < q.Until[task]) {
 				of = append(of, entry{gap: gap})
 			}
 			continue

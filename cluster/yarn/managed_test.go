@@ -2,7 +2,9 @@ package yarn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -45,6 +49,7 @@ func TestManaged(t *testing.T) {
 	t.Run("a run goes on after the driver proxy's death", func(t *testing.T) { survivesProxyDeath(t, h) })
 	t.Run("lines that a killed ApplicationMaster had flushed are kept", func(t *testing.T) { t.Parallel(); keepsFlushedLines(t, h) })
 	t.Run("event files are copied to this machine", func(t *testing.T) { showsEvents(t, h) })
+	t.Run("a browser on this machine reads lines by HTTP", func(t *testing.T) { t.Parallel(); servesLines(t, h) })
 	t.Run("a killed application is reported as such", func(t *testing.T) { t.Parallel(); reportsKilled(t, h) })
 	t.Run("shipped artifacts", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, environments) })
 	t.Run("the command line returns the program's exit code, and YARN has the run's final status", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
@@ -256,6 +261,61 @@ while True: time.sleep(0.05)
 		b, err := os.ReadFile(filepath.Join(dir, "logs", "run-001", "logs", "events.out.tfevents.1.test"))
 		return err == nil && string(b) == "first second third"
 	})
+}
+
+// servesLines: the driver proxy serves the lines that the driver in the container has, on a socket of this machine.
+func servesLines(t *testing.T, h *hadooptest.Cluster) {
+	const each = 20_000
+	c := managed(t, h).Start(t, "worker=2")
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	at, err := c.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", at.GetSocket())
+	}
+	base := strings.TrimPrefix(at.GetPath(), "tfcluster")
+	if st := c.Script(fmt.Sprintf("for i in range(%d): print('line', i)", each)).Wait(); st.GetState() != "finished" {
+		t.Fatalf("the run is %v", st)
+	}
+	transport := &http.Transport{DialContext: dial}
+	defer transport.CloseIdleConnections()
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://jupyter"+base+"lines?run=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := transport.RoundTrip(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Body.Close()
+	text, err := io.ReadAll(file.Body)
+	if n := strings.Count(string(text), "\n"); err != nil || file.StatusCode != http.StatusOK || n != 2*each {
+		t.Errorf("the file: %s, %d lines, %v", file.Status, n, err)
+	}
+	dialer := websocket.Dialer{HandshakeTimeout: clustertest.Deadline, NetDialContext: dial}
+	conn, _, err := dialer.DialContext(ctx, "ws://jupyter"+base+"lines/live?run=1", http.Header{"Origin": {"http://jupyter"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	n, over := 0, false
+	for !over {
+		var m struct {
+			Lines []json.RawMessage
+			Error string
+			Over  bool
+		}
+		if err := errors.Join(conn.SetReadDeadline(time.Now().Add(clustertest.Deadline)), conn.ReadJSON(&m)); err != nil || m.Error != "" {
+			t.Fatalf("after %d lines: %q, %v", n, m.Error, err)
+		}
+		n, over = n+len(m.Lines), m.Over
+	}
+	if n != 2*each {
+		t.Errorf("%d lines came", n)
+	}
 }
 
 // keepsFlushedLines: the next ApplicationMaster has the lines that a killed one had written to HDFS.

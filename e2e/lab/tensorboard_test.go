@@ -81,7 +81,7 @@ func openTensorBoard(t *testing.T) (boards string, a tensorboard.Address, b *ten
 	if err := os.Mkdir(own, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b = tensorboard.New("brave-otter", python, own, filepath.Join(t.ArtifactDir(), "tensorboard.log"))
+	b = tensorboard.New("brave-otter", python, own, filepath.Join(t.ArtifactDir(), "tensorboard.log"), nil)
 	t.Cleanup(func() {
 		if err := b.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -178,4 +182,34 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 		return "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.Say("doctor"))
 	}
 	return path, nil
+}
+
+// ErrNoLines is the error of LinesPath for a cluster whose lines no browser can read by HTTP: its driver is of an
+// earlier version, or has no proxy.
+var ErrNoLines = errors.New("no lines by HTTP")
+
+// LinesPath returns the path, below the Jupyter server's base URL, below which a browser reads the lines of a cluster's
+// tasks: tfcluster/NAME/TOKEN/, with lines and lines/live below it. "" is the current cluster. The path contains a
+// token: it must not be stored in a notebook. TensorBoard is not started, and the cluster does not become current.
+func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	if cluster = cmp.Or(cluster, s.LastName()); cluster == "" {
+		return "", &result.ClusterError{Text: "there is no cluster", Remedy: s.Say("reserve") + " reserves one"}
+	}
+	m, release, err := s.Look(ctx, cluster)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return "", fmt.Errorf("cluster %s serves %w: %s", cluster, ErrNoLines, result.PlainError(err))
+	case err != nil:
+		return "", m.Explain(err)
+	case !isBoardPath(r.GetPath()):
+		return "", fmt.Errorf("cluster %s serves %w: the answer of its driver has no path", cluster, ErrNoLines)
+	}
+	return r.GetPath(), nil
 }

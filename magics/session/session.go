@@ -67,11 +67,19 @@ type Options struct {
 	History HistoryReader
 	// Remains returns what an earlier `tfcluster install` wrote beside what pip installed; may be nil.
 	Remains func() []string
+	// Channels tells how Jupyter reaches this kernel; nil: this is no kernel.
+	Channels func() (Channels, error)
 	// Patience is how long a driver may send nothing about a run before Silence asks for its
 	// status; 0: 10 s.
 	Patience time.Duration
 	// Shell says that this is the command line: its verbs, without %tfcluster.
 	Shell bool
+}
+
+// Channels are the connections between Jupyter and a kernel.
+type Channels struct {
+	Encrypted bool
+	Host      string // of their ports; "": they are Unix sockets
 }
 
 // State is the state of a session: its clusters and the current one. Its methods may be called

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +18,11 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/advisories"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 func doctorVerb() row {
@@ -121,7 +124,7 @@ func fullPath(program string) string {
 
 func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
-	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
+	got, err := python.Versions(ctx, interpreter, append(jupyterPackages(), "ipykernel", "cloudpickle", "tensorflow", "keras")...)
 	if err != nil {
 		return []finding{{what: "Python", found: err.Error(), remedy: "install Python " + pythons() + ", or name one: tfcluster install --user --python PATH"}}
 	}
@@ -189,7 +192,11 @@ type jupyter struct {
 	tfcluster                  string // its version, if pip has installed it there
 	program                    string // this program
 	server                     bool   // it runs; else this is the environment of the notebook's Python
+	versions                   map[string]string
 }
+
+// jupyterPackages are the packages whose versions doctor asks Jupyter's environment for.
+func jupyterPackages() []string { return append(advisories.Packages(), "jupyter-client", "tfcluster") }
 
 // findJupyter finds the environment of the kernel's server, or asks the notebook's Python for its own packages.
 func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own map[string]string) []finding {
@@ -197,13 +204,16 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 	if err != nil {
 		program = "tfcluster"
 	}
-	j := jupyter{python: interpreter, prefix: own["prefix"], lab: own["jupyterlab"], proxy: own["jupyter-server-proxy"], program: program}
+	j := jupyter{python: interpreter, prefix: own["prefix"], lab: own["jupyterlab"], proxy: own["jupyter-server-proxy"], program: program, versions: own}
 	if server := serverPython(); server != "" {
-		if got, err := python.Versions(ctx, server, "jupyterlab", "jupyter-server-proxy", "tfcluster"); err == nil {
-			j = jupyter{python: server, prefix: got["prefix"], lab: got["jupyterlab"], proxy: got["jupyter-server-proxy"], tfcluster: got["tfcluster"], program: program, server: true}
+		if got, err := python.Versions(ctx, server, jupyterPackages()...); err == nil {
+			j = jupyter{python: server, prefix: got["prefix"], lab: got["jupyterlab"], proxy: got["jupyter-server-proxy"], tfcluster: got["tfcluster"], program: program, server: true, versions: got}
 		}
 	}
-	findings := j.findings(own["prefix"])
+	findings := append(j.findings(own["prefix"]), j.flaws()...)
+	if channels := inv.session.Options.Channels; channels != nil {
+		findings = append(findings, j.encryption(channels()))
+	}
 	if remains := inv.session.Options.Remains; remains != nil {
 		if found := remains(); len(found) > 0 {
 			findings = append(findings, finding{what: "an earlier install", found: "hides or doubles what pip installed: " + strings.Join(found, ", "), remedy: python.ShellQuoted(program) + " install"})
@@ -244,6 +254,44 @@ func (j jupyter) findings(own string) []finding {
 		entry.found, entry.remedy = "the Jupyter server has none", register
 	}
 	return []finding{f, proxy, extension, entry}
+}
+
+// flaws finds packages of Jupyter's environment with known security flaws.
+func (j jupyter) flaws() []finding {
+	var findings []finding
+	if fine := advisories.None(j.versions); fine != "" {
+		findings = append(findings, finding{what: "security advisories", found: "none known for " + fine})
+	}
+	for _, f := range advisories.Find(j.versions) {
+		findings = append(findings, finding{what: f.Package, found: f.String()}.install(j.python, "'"+f.Package+">="+f.Fixed+"'"))
+	}
+	return findings
+}
+
+// The first versions that can encrypt a kernel's channels.
+const encryptingClient, encryptingServer = "8.9", "2.20"
+
+// encryption tells how the channels between Jupyter and this kernel are protected. Jupyter's default is clear text on this
+// machine, which is no fault.
+func (j jupyter) encryption(c session.Channels, err error) finding {
+	f := finding{what: "kernel's channels"}
+	setting := `c.MappingKernelManager.transport_encryption = "auto" in jupyter_server_config.py`
+	if advisories.Older(j.versions["jupyter-client"], encryptingClient) || advisories.Older(j.versions["jupyter-server"], encryptingServer) {
+		setting = "jupyter_client " + encryptingClient + " and jupyter_server " + encryptingServer + " or newer, and " + setting
+	}
+	switch {
+	case err != nil:
+		f.found, f.remedy = "not known: "+err.Error(), "start the kernel again"
+	case c.Encrypted:
+		f.found = "encrypted (CURVE)"
+	case c.Host == "":
+		f.found = "Unix sockets of this user"
+	case c.Host == "localhost" || net.ParseIP(c.Host).IsLoopback():
+		f.found = "signed clear text on this machine (" + c.Host + "); to encrypt them: " + setting
+	default:
+		f.found, f.remedy = "signed clear text at "+c.Host+": who reads the network reads code and outputs", setting+", then restart Jupyter"
+	}
+	return f
 }
 
 // proxyEntry returns where the Jupyter server finds what jupyter-server-proxy starts; "" for nowhere.
@@ -314,49 +362,6 @@ func findExtension(prefix string, known bool) finding {
 		}
 	}
 	f.found, f.remedy = "not installed", "tfcluster install --user"
-	return f
-}
-
-func findTensorBoard(ctx context.Context, interpreter string) finding {
-	f := finding{what: "TensorBoard", remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python"}
-	if interpreter == "" {
-		f.found = "no environment named"
-		return f
-	}
-	interpreter = fullPath(interpreter)
-	got, err := python.Versions(ctx, interpreter, "tensorboard")
-	switch {
-	case err != nil:
-		f.found = err.Error()
-	case got["tensorboard"] == "":
-		f.found = "not installed for " + interpreter
-		return f.install(interpreter, "tensorboard 'setuptools<81'")
-	default:
-		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
-	}
-	return f
-}
-
-func (inv *invocation) findGPUs(ctx context.Context) finding {
-	f := finding{what: "GPUs", found: "none: tasks use CPUs"}
-	if inv.session.Options.Inventory == nil {
-		return f
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	gpus, err := inv.session.Options.Inventory(ctx)
-	switch {
-	case err != nil:
-		if _, serr := os.Stat("/dev/nvidiactl"); serr == nil {
-			f.found, f.remedy = "not listed: "+err.Error(), "repair the NVIDIA driver"
-		}
-	case len(gpus) > 0:
-		var names []string
-		for _, g := range gpus {
-			names = append(names, g.GetName()+" "+render.BytesText(g.GetMemoryBytes()))
-		}
-		f.found = render.ShortList(names, 8)
-	}
 	return f
 }
 

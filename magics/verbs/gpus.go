@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -109,4 +110,28 @@ func gpusView(r *clusterpb.GPUsReply) render.Bundle {
 		b = b.Faint(e)
 	}
 	return b
+}
+
+// findGPUs lists this machine's GPUs for doctor.
+func (inv *invocation) findGPUs(ctx context.Context) finding {
+	f := finding{what: "GPUs", found: "none: tasks use CPUs"}
+	if inv.session.Options.Inventory == nil {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	gpus, err := inv.session.Options.Inventory(ctx)
+	switch {
+	case err != nil:
+		if _, serr := os.Stat("/dev/nvidiactl"); serr == nil {
+			f.found, f.remedy = "not listed: "+err.Error(), "repair the NVIDIA driver"
+		}
+	case len(gpus) > 0:
+		var names []string
+		for _, g := range gpus {
+			names = append(names, g.GetName()+" "+render.BytesText(g.GetMemoryBytes()))
+		}
+		f.found = render.ShortList(names, 8)
+	}
+	return f
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -106,4 +107,25 @@ func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
 		}
 	}
 	return b
+}
+
+// findTensorBoard checks for doctor that an interpreter has TensorBoard.
+func findTensorBoard(ctx context.Context, interpreter string) finding {
+	f := finding{what: "TensorBoard", remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python"}
+	if interpreter == "" {
+		f.found = "no environment named"
+		return f
+	}
+	interpreter = fullPath(interpreter)
+	got, err := python.Versions(ctx, interpreter, "tensorboard")
+	switch {
+	case err != nil:
+		f.found = err.Error()
+	case got["tensorboard"] == "":
+		f.found = "not installed for " + interpreter
+		return f.install(interpreter, "tensorboard 'setuptools<81'")
+	default:
+		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
+	}
+	return f
 }

@@ -66,6 +66,8 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 		return p.start(method, s)
 	case "TensorBoard":
 		return p.tensorBoard(s)
+	case "LinesAddress":
+		return p.linesAddress(s)
 	}
 	return p.forward(method, s, nil)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
@@ -37,7 +39,7 @@ func (p *Proxy) openBoard(ctx context.Context, asked *clusterpb.TensorBoardReque
 		reply.Error = "this process serves no TensorBoard"
 		return reply
 	case asked.GetStop():
-		err = p.board.process.Close(ctx)
+		err = p.board.process.Stop(ctx)
 	default:
 		logdir := asked.GetLogdir()
 		if logdir == "" {
@@ -121,4 +123,28 @@ func (p *Proxy) tensorBoard(s grpc.ServerStream) error {
 		return err
 	}
 	return s.SendMsg(p.openBoard(s.Context(), &asked))
+}
+
+// linesAddress answers the call LinesAddress, which is not forwarded: browsers are on this host.
+func (p *Proxy) linesAddress(s grpc.ServerStream) error {
+	if err := s.RecvMsg(&clusterpb.LinesAddressRequest{}); err != nil {
+		return err
+	}
+	if p.board.process == nil {
+		return status.Error(codes.Unimplemented, "this process serves no lines by HTTP")
+	}
+	reply, err := p.board.process.LinesAddress(s.Context())
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return s.SendMsg(reply)
+}
+
+// Control returns the driver's Control service, and waits while no driver answers.
+func (p *Proxy) Control(ctx context.Context) (clusterpb.ControlClient, error) {
+	conn, err := p.waitForDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return clusterpb.NewControlClient(conn), nil
 }
