@@ -71,7 +71,8 @@ func TestInstallTwiceThenUninstall(t *testing.T) {
 		delete(got, path)
 	}
 	for path := range got {
-		if !strings.HasPrefix(path, "share/jupyter/labextensions/tfcluster-lab/static/") || strings.HasSuffix(path, "old.js") {
+		inside, ok := strings.CutPrefix(path, "share/jupyter/labextensions/tfcluster-lab/")
+		if !ok || !strings.HasPrefix(inside, "static/") && !strings.HasPrefix(inside, "schemas/") || strings.HasSuffix(path, "old.js") {
 			t.Errorf("unexpected file %s", path)
 		}
 	}

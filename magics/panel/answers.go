@@ -49,6 +49,12 @@ func (c *comm) board(ctx context.Context, m message) (r reply, err error) {
 	return r, err
 }
 
+// linesPath answers the path of a cluster's lines by HTTP and WebSocket.
+func (c *comm) linesPath(ctx context.Context, m message) (reply, error) {
+	path, err := c.Session.LinesPath(ctx, m.Cluster)
+	return reply{"path": path}, err
+}
+
 // PastRun is a run in a list of runs.
 type PastRun struct {
 	Run

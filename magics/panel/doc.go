@@ -15,6 +15,7 @@
 //	{type:"samples", request, cluster, after} → {type:"samples", request, tasks}
 //	{type:"page", request, cluster, run, task, text, last, after, before} → {type:"page", request, run, lines, gap}
 //	{type:"follow", request, cluster, run, task, text, last} → {type:"lines", request, run, lines, skipped, gap} repeatedly; {…, over:true} at the end
+//	{type:"lines_path", request, cluster}  → {type:"lines_path", request, path}: the same by WebSocket, in full
 //	{type:"unfollow"}                      → nothing; a comm follows once
 //	{type:"act", request, verb, cluster}   → {type:"acted", request, text} after the verb: stop, reset, shutdown, attach
 //	what cannot be answered                → {type:"error", request, message}

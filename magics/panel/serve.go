@@ -142,7 +142,7 @@ func (c *comm) replace(old context.CancelFunc, work func(context.Context)) conte
 func (c *comm) request(m message) {
 	answer, ok := map[string]func(context.Context, message) (reply, error){
 		"tensorboard": c.tensorboard, "board": c.board, "runs": c.runs, "curves": c.curves, "samples": c.samples,
-		"page": c.page, "act": c.act,
+		"page": c.page, "lines_path": c.linesPath, "act": c.act,
 	}[m.Type]
 	if !ok {
 		c.fail(m, fmt.Errorf("no message %q", command.Shorten(m.Type, 40)))

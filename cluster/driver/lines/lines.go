@@ -104,6 +104,13 @@ func request(q url.Values) (*clusterpb.LogsRequest, error) {
 		}
 		req.Run = int32(min(n, math.MaxInt32))
 	}
+	if given := q.Get("last"); given != "" {
+		n, err := strconv.ParseUint(given, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("last is %.20q: it must be a number of lines, such as 500", given)
+		}
+		req.Last = int32(min(n, math.MaxInt32))
+	}
 	if len(req.GetGrep()) > maxGrep {
 		return nil, fmt.Errorf("grep is longer than %d bytes", maxGrep)
 	}

@@ -1,6 +1,7 @@
 import { Widget } from "@lumino/widgets";
 import { Problem } from "../comm";
 import { timeOfDay } from "./format";
+import { followLines, linesUrl, type Selection } from "./live";
 import { LogList } from "./loglist";
 import { readLines, type Line, type Lines } from "./protocol";
 import type { Source } from "./source";
@@ -30,6 +31,7 @@ export class LogsView extends Widget {
 
   constructor(
     private readonly source: Source,
+    private readonly baseUrl: string,
     most: number,
   ) {
     super();
@@ -118,7 +120,7 @@ export class LogsView extends Widget {
     this.task.value = wanted;
   }
 
-  private request(): Record<string, unknown> {
+  private selection(): Selection {
     return { cluster: this.cluster, run: this.run, task: this.task.value, text: this.text.value };
   }
 
@@ -135,7 +137,7 @@ export class LogsView extends Widget {
       return;
     }
     this.say("");
-    this.end = connection.follow({ ...this.request(), last: PAGE }, (got) => {
+    this.end = followLines(connection, this.baseUrl, this.selection(), PAGE, (got) => {
       this.receive(got);
     });
   }
@@ -188,7 +190,7 @@ export class LogsView extends Widget {
 
   private async page(fields: object, take: (lines: Line[]) => void): Promise<void> {
     try {
-      const answer = await this.source.connection?.request("page", { ...this.request(), ...fields });
+      const answer = await this.source.connection?.request("page", { ...this.selection(), ...fields });
       if (answer) {
         take(readLines(answer).lines);
       }
@@ -197,8 +199,19 @@ export class LogsView extends Widget {
     }
   }
 
-  /** Saves all lines that the filters leave, page by page from the end. */
+  /** Saves all lines that the filters leave: by HTTP, or, where no proxy leads there, page by page from the end. */
   private async save(): Promise<void> {
+    const { connection } = this.source;
+    const url =
+      connection && (await linesUrl(connection, this.baseUrl, this.selection(), "lines", { times: "1" }));
+    if (url) {
+      const link = document.createElement("a");
+      link.href = url;
+      link.download = "";
+      link.rel = "noreferrer";
+      link.click();
+      return;
+    }
     const pages: Line[][] = [];
     const before: Record<string, number> = {};
     let more = true;

@@ -1,5 +1,6 @@
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette, MainAreaWidget, ReactWidget, WidgetTracker } from "@jupyterlab/apputils";
+import { PageConfig } from "@jupyterlab/coreutils";
 import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { IStatusBar } from "@jupyterlab/statusbar";
@@ -84,7 +85,10 @@ class Pages {
   }
 
   openLogs(task: string): void {
-    const view = this.open("tfcluster-logs", () => new LogsView(this.source, this.logLines));
+    const view = this.open(
+      "tfcluster-logs",
+      () => new LogsView(this.source, PageConfig.getBaseUrl(), this.logLines),
+    );
     (view as LogsView).select(task);
   }
 
