@@ -34,8 +34,8 @@ func TestPanel(t *testing.T) {
 		"page-type:.tfcluster-logbar input=step 20", "page-text:.tfcluster-lines=^(?![^]*step 40)[^]*step 20 of 1", "shot:search",
 		"command:tfcluster:open-curves", "page-text:.tfcluster-curves=loss", "page-text:.tfcluster-curves=accuracy", "shot:curves",
 		"page-click:"+panel+" button:text('Reset')", "page-click:.jp-Dialog .jp-mod-accept", "page-text:"+panel+"=stopped after", "shot:reset",
-		"focus:panel.ipynb", "idle", "run:4", "idle", "run:5", "page-text:"+panel+"=run 2 failed|exited, code 1", "shot:failed",
-		"theme:JupyterLab Dark", "shot:dark", "save", "reload", "page-text:"+panel+"=run 2 failed|exited, code 1", "shot:reloaded",
+		"focus:panel.ipynb", "idle", "run:4", "idle", "run:5", "page-text:"+panel+"=exited, code 1", "shot:failed",
+		"theme:JupyterLab Dark", "shot:dark", "save", "reload", "page-text:"+panel+"=exited, code 1", "page-text:.tfcluster-curves=loss", "shot:reloaded",
 		"run:6", "idle", "page-text:"+panel+"=No cluster|released", "shot:released")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
