@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -15,6 +16,8 @@ import (
 type executors struct {
 	tasks        map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
 	agents       map[cluster.ExecutorID]*agentConn
+	left         map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
+	usual        time.Duration                    // the longest usual time between two messages of an agent
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
 	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
@@ -22,13 +25,13 @@ type executors struct {
 	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
-func newExecutors(roles []*clusterpb.Role) executors {
+func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 	tasks := map[cluster.ExecutorID]string{}
 	for _, e := range cluster.ExecutorRequests(roles) {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks:  tasks,
+		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{},
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
@@ -58,6 +61,18 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 	}
 }
 
+// silence returns how long an agent has been silent, if that is longer than usual. Loop only.
+func (e *executors) silence(id cluster.ExecutorID) time.Duration {
+	heard, ok := e.left[id]
+	if conn := e.agents[id]; conn != nil {
+		heard, ok = conn.heard, true
+	}
+	if d := time.Since(heard); ok && d > e.usual {
+		return d
+	}
+	return 0
+}
+
 // statuses returns the status of each executor. Loop only.
 func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
@@ -74,6 +89,7 @@ func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorSta
 			if s.Port == 0 && len(h.GetPorts()) > 0 {
 				s.Port = h.GetPorts()[0]
 			}
+			s.SilentSeconds = e.silence(x.ID).Seconds()
 		}
 		out = append(out, s)
 	}
