@@ -274,23 +274,6 @@ func (c *Coordinator) noteOnce(text string) {
 	}
 }
 
-func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
-	if c.lc.Run() == nil {
-		return
-	}
-	rec := c.runs.find(c.lc.Run().Spec.ID)
-	stopped := map[cluster.TaskID]bool{}
-	for _, u := range h.GetUsage() {
-		t, err := cluster.ParseTask(u.GetTask())
-		if err != nil {
-			continue
-		}
-		rec.usage(t, u)
-		stopped[t] = u.GetState() == "T"
-	}
-	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
-}
-
 func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	id, err := cluster.ParseTask(e.GetTask())
 	rec := c.runs.find(e.GetRun())

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -197,6 +199,66 @@ func TestWatchersDoNotKeepTheCluster(t *testing.T) {
 			if last = got[len(got)-1]; last.GetState() != "released" {
 				t.Errorf("the last status is %v", last)
 			}
+		}
+	})
+}
+
+// TestSamples: heartbeats of a run become samples of its tasks, and their GPUs' use is in the status; what an executor
+// says of another one's task is ignored.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := coordinate(t, true)
+		beat := func(pid int32, n int) {
+			c.do(func() {
+				c.agentMessage(c.execs.agents["1"], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
+					Gpus: []*clusterpb.GPU{{Uuid: "GPU-a", Utilization: 30, UsedBytes: 2 << 30}, {Uuid: "GPU-b", Utilization: 50, UsedBytes: 1 << 30}},
+					Usage: []*clusterpb.TaskUsage{
+						{Task: "worker:1", Pid: pid, RssBytes: 1 << 20, CpuSeconds: float64(n) / 2},
+						{Task: "worker:0", Pid: 1, CpuSeconds: float64(n)},
+						{Task: "worker:77", Pid: 1, CpuSeconds: float64(n)},
+					},
+				}}})
+			})
+			time.Sleep(time.Second)
+		}
+		read := func(req *clusterpb.SamplesRequest) []*clusterpb.TaskSamples {
+			r, err := c.Control().Samples(within(t), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.GetTasks()
+		}
+		beat(7, 0)
+		st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+		if err != nil || st.GetExecutors()[1].GetGpuPercent() != 40 || st.GetExecutors()[1].GetGpuUsedBytes() != 3<<30 || st.GetExecutors()[0].GetGpuUsedBytes() != 0 {
+			t.Errorf("the GPUs' use is %v: %v", st.GetExecutors(), err)
+		}
+		rec := c.running()
+		for i := range 11 {
+			beat(7, i)
+		}
+		got := read(&clusterpb.SamplesRequest{})
+		if len(got) != 1 || got[0].GetTask() != "worker:1" || len(got[0].GetUnixMillis()) != 5 || got[0].GetCpuPercent()[4] != 50 || got[0].GetRssBytes()[4] != 1<<20 || got[0].GetGpuPercent()[4] != 40 || got[0].GetGpuBytes()[4] != 3<<30 {
+			t.Fatalf("the samples are %v", got)
+		}
+		if len(rec.tasks) != 2 {
+			t.Errorf("the run has %d tasks", len(rec.tasks))
+		}
+		c.returns(rec, 1, "worker:1", nil, 1) // the run restarts
+		time.Sleep(time.Minute)
+		last := got[0].GetUnixMillis()[4]
+		if got := read(&clusterpb.SamplesRequest{Task: "worker:1", AfterUnixMillis: last}); len(got) != 0 {
+			t.Errorf("of a task without a process there are %v", got)
+		}
+		for i := range 5 {
+			beat(8, i)
+		}
+		if got := read(&clusterpb.SamplesRequest{Task: "worker:1"}); len(got) != 1 || len(got[0].GetUnixMillis()) != 7 || got[0].GetUnixMillis()[5] < last+60_000 {
+			t.Errorf("after the restart there are %v", got)
+		}
+		if _, err := c.Control().Samples(within(t), &clusterpb.SamplesRequest{Task: "worker:77"}); status.Code(err) != codes.NotFound {
+			t.Errorf("of no task: %v", err)
 		}
 	})
 }

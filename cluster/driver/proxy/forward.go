@@ -59,6 +59,10 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 		}
 	case "Watch":
 		return p.watch(method, s)
+	case "Samples":
+		if !p.reconnects(s.Context()) { // the driver has them in memory
+			return status.Error(codes.Unavailable, "there are no samples: the cluster's driver does not answer: "+p.waitingFor())
+		}
 	case "Hold":
 		return p.hold(method, s)
 	case "Shutdown":

@@ -6,11 +6,14 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -94,6 +97,9 @@ func TestWatchOutlivesDrivers(t *testing.T) {
 	}
 	if st := next("reserving"); st.GetName() != "c" || st.GetExecutors()[0].GetCause() != "it is queued" {
 		t.Errorf("without a driver it is %v", st)
+	}
+	if _, err := client.Samples(ctx, &clusterpb.SamplesRequest{}); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "it is queued") {
+		t.Errorf("without a driver the samples are %v", err)
 	}
 	p.setWaiting("it starts")
 	if st := next("reserving"); st.GetExecutors()[0].GetCause() != "it starts" {
