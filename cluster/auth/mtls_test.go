@@ -59,6 +59,16 @@ func TestOwnersOnly(t *testing.T) {
 		if status.Code(err) != tt.want {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+		if _, err := client.Samples(t.Context(), &clusterpb.SamplesRequest{}); status.Code(err) != tt.want {
+			t.Errorf("%s reads samples: %v", tt.name, err)
+		}
+		watched, err := client.Watch(t.Context(), &clusterpb.WatchRequest{})
+		if err == nil {
+			_, err = watched.Recv()
+		}
+		if status.Code(err) != tt.want {
+			t.Errorf("%s watches: %v", tt.name, err)
+		}
 		stream, err := client.Shutdown(t.Context(), &clusterpb.ShutdownRequest{})
 		if err == nil {
 			_, err = stream.Recv()

@@ -8,7 +8,17 @@ import (
 )
 
 // handle passes an event to the lifecycle and performs its actions. Loop only.
-func (c *Coordinator) handle(e lifecycle.Event) { c.perform(c.lc.Step(e)) }
+func (c *Coordinator) handle(e lifecycle.Event) {
+	c.perform(c.lc.Step(e))
+	switch e.(type) {
+	case lifecycle.UsageReported:
+		c.subs.used()
+	case lifecycle.StepMoved:
+		c.subs.progressed()
+	default:
+		c.subs.wake()
+	}
+}
 
 func (c *Coordinator) perform(actions []lifecycle.Action) {
 	for _, a := range actions {
@@ -49,7 +59,6 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.recordRestarts()
 		}
 	}
-	c.subs.wake()
 }
 
 // recordRestarts records a restart at once, so that a later driver counts it. Loop only.

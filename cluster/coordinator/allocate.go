@@ -56,6 +56,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 			c.reserved.alloc = a.alloc
 			close(c.reserved.allocated)
 			c.saveState()
+			c.subs.wake() // its ID is known
 			if c.cfg.Recovered.Saved != nil {
 				if c.cfg.Recovered.Address != "" && c.cfg.Recovered.Address != c.cfg.Address {
 					c.work.Go(func() { c.publishRecovered(c.working) })

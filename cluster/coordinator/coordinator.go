@@ -65,7 +65,7 @@ func New(cfg Config) *Coordinator {
 	cfg.Begin = cfg.Begin.WithOptions()
 	c := &Coordinator{
 		eventLoop: newEventLoop(), cfg: cfg, log: cfg.Log, since: time.Now(),
-		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles()), runs: newRuns(&cfg),
+		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	c.address.now.Store(&cfg.Address)

@@ -267,5 +267,5 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	if !rec.over.IsZero() {
 		c.writeRecord(rec) // the record of its end lacks them
 	}
-	c.subs.wake()
+	c.subs.progressed()
 }

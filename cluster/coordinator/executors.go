@@ -2,33 +2,43 @@ package coordinator
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/samples"
 )
 
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
-// except tasks and generation.
+// except tasks, samples and generation.
 type executors struct {
 	tasks        map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
 	agents       map[cluster.ExecutorID]*agentConn
+	left         map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
+	usual        time.Duration                    // the longest usual time between two messages of an agent
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
-	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
-	pythons      pythons                             // as agents reported them
-	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
+	pendingFiles map[cluster.ExecutorID]pendingFiles  // files that executors with disks of their own still have to send
+	pythons      pythons                              // as agents reported them
+	gpus         map[cluster.ExecutorID]*samples.GPUs // their use in the last heartbeat
+	samples      *samples.Store                       // used by any goroutine
+	generation   atomic.Int32                         // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
-func newExecutors(roles []*clusterpb.Role) executors {
+func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 	tasks := map[cluster.ExecutorID]string{}
 	for _, e := range cluster.ExecutorRequests(roles) {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks:  tasks,
+		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*samples.GPUs{}, samples: samples.New(),
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
@@ -58,6 +68,18 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 	}
 }
 
+// silence returns how long an agent has been silent, if that is longer than usual. Loop only.
+func (e *executors) silence(id cluster.ExecutorID) time.Duration {
+	heard, ok := e.left[id]
+	if conn := e.agents[id]; conn != nil {
+		heard, ok = conn.heard, true
+	}
+	if d := time.Since(heard); ok && d > e.usual {
+		return d
+	}
+	return 0
+}
+
 // statuses returns the status of each executor. Loop only.
 func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
@@ -74,8 +96,57 @@ func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorSta
 			if s.Port == 0 && len(h.GetPorts()) > 0 {
 				s.Port = h.GetPorts()[0]
 			}
+			s.SilentSeconds = e.silence(x.ID).Seconds()
+			if g := e.gpus[x.ID]; g != nil && e.agents[x.ID] != nil {
+				s.GpuPercent, s.GpuUsedBytes = g.Percent, g.Bytes
+			}
 		}
 		out = append(out, s)
 	}
 	return out
+}
+
+// heartbeat records what an executor's task and GPUs use. Loop only.
+func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
+	c.execs.gpus[id] = samples.Sum(h.GetGpus())
+	if c.lc.Run() == nil {
+		return
+	}
+	rec := c.runs.find(c.lc.Run().Spec.ID)
+	stopped := map[cluster.TaskID]bool{}
+	now := time.Now()
+	for _, u := range h.GetUsage() {
+		t, err := cluster.ParseTask(u.GetTask())
+		if err == nil {
+			err = c.execs.checkTask(id, u.GetTask())
+		}
+		if err != nil {
+			c.log.Debug("a task's usage is ignored", "err", err)
+			continue
+		}
+		rec.usage(t, u)
+		if u.GetState() != "Z" { // its process has ended
+			c.execs.samples.Add(u, c.execs.gpus[id], now)
+		}
+		stopped[t] = u.GetState() == "T"
+	}
+	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
+}
+
+// Samples implements the Control service. It does not use the loop: the samples of all tasks are many.
+func (c *control) Samples(_ context.Context, req *clusterpb.SamplesRequest) (*clusterpb.SamplesReply, error) {
+	known := false
+	r := &clusterpb.SamplesReply{}
+	for _, e := range cluster.ExecutorRequests(c.cfg.Request.GetRoles()) {
+		if task := e.Task.String(); req.GetTask() == "" || req.GetTask() == task {
+			known = true
+			if s := c.execs.samples.Since(task, req.GetAfterUnixMillis(), time.Now()); s != nil {
+				r.Tasks = append(r.Tasks, s)
+			}
+		}
+	}
+	if !known && req.GetTask() != "" {
+		return nil, status.Errorf(codes.NotFound, "cluster %s has no task %s: status lists its tasks", c.cfg.Name, req.GetTask())
+	}
+	return r, nil
 }

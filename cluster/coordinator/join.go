@@ -171,10 +171,11 @@ func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 		return
 	}
 	delete(c.execs.agents, conn.exec)
+	c.execs.left[conn.exec] = conn.heard
 	// Before a network failure breaks the connection the agent is silent; if the process ends
 	// it is not. Messages that waited while the driver itself was stopped also count as after a
 	// silence.
-	sudden := conn.spoke(time.Now(), 3*c.cfg.Timing.Heartbeat, c.cfg.Timing.Silence)
+	sudden := conn.spoke(time.Now(), c.execs.usual, c.cfg.Timing.Silence)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
 }
 
@@ -183,7 +184,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	if c.execs.agents[conn.exec] != conn {
 		return // the stream was replaced
 	}
-	conn.hear(time.Now(), 3*c.cfg.Timing.Heartbeat)
+	conn.hear(time.Now(), c.execs.usual)
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
 		python := c.relevantPython(m.Warmed.GetPython())
@@ -273,23 +274,6 @@ func (c *Coordinator) noteOnce(text string) {
 	}
 }
 
-func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
-	if c.lc.Run() == nil {
-		return
-	}
-	rec := c.runs.find(c.lc.Run().Spec.ID)
-	stopped := map[cluster.TaskID]bool{}
-	for _, u := range h.GetUsage() {
-		t, err := cluster.ParseTask(u.GetTask())
-		if err != nil {
-			continue
-		}
-		rec.usage(t, u)
-		stopped[t] = u.GetState() == "T"
-	}
-	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
-}
-
 func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	id, err := cluster.ParseTask(e.GetTask())
 	rec := c.runs.find(e.GetRun())
@@ -308,7 +292,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		if rec.report(id, ev.Report) {
 			c.handle(lifecycle.StepMoved{})
 		}
-		c.subs.wake()
+		c.subs.progressed()
 	case *clusterpb.TaskEvent_Exited:
 		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
 		rec.exited(id, e.GetAttempt(), ev.Exited)

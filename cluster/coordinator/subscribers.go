@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/pacing"
 )
 
 // subscribers are the clients' streams that are notified of changes and notes. Any goroutine
@@ -18,11 +21,28 @@ type subscribers struct {
 	mu        sync.Mutex
 	followers map[*follower]struct{}
 	watchers  map[chan struct{}]struct{} // notified of changes
+	panels    map[*panel]struct{}        // notified of changes by their kind; the end does not wait for them
 	waiting   []chan struct{}            // closed when the last stream has ended
 }
 
 func newSubscribers() subscribers {
-	return subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}}
+	return subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panel]struct{}{}}
+}
+
+// panel is a stream of Watch. Its channels have a capacity of 1.
+type panel struct{ changed, progressed chan struct{} }
+
+// show registers a panel.
+func (s *subscribers) show() (p *panel, leave func()) {
+	p = &panel{changed: make(chan struct{}, 1), progressed: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.panels[p] = struct{}{}
+	return p, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.panels, p)
+	}
 }
 
 // watch returns a channel that receives a token after each change.
@@ -39,14 +59,44 @@ func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 	}
 }
 
+// wake notifies the streams of a change.
 func (s *subscribers) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for p := range s.panels {
+		notify(p.changed)
+	}
+	s.wakeWatchers()
+}
+
+// progressed notifies the streams of a step or metric.
+func (s *subscribers) progressed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.panels {
+		notify(p.progressed)
+	}
+	s.wakeWatchers()
+}
+
+// used notifies the streams of the use of CPU and memory. Panels look themselves.
+func (s *subscribers) used() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeWatchers()
+}
+
+// wakeWatchers notifies the watchers. The caller holds mu.
+func (s *subscribers) wakeWatchers() {
 	for ch := range s.watchers {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+		notify(ch)
+	}
+}
+
+func notify(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
 	}
 }
 
@@ -138,3 +188,81 @@ const (
 	updatesShare = 4
 	updatesRest  = 100 * time.Millisecond
 )
+
+// Watch implements the Control service. A panel looks after each change, after progress if it may be sent by now, and
+// at the latest after pacing.UsageEvery: for usage, and for agents that are silent.
+func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingServer[clusterpb.ClusterStatus]) error {
+	ctx := stream.Context()
+	p, leave := c.subs.show()
+	defer leave()
+	var pacer pacing.Pacer
+	for {
+		began := time.Now()
+		var st *clusterpb.ClusterStatus
+		err := c.call(ctx, func() { st = c.clusterStatus() })
+		if errors.Is(err, ErrOver) {
+			return stream.Send(c.lastWords())
+		}
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		now := time.Now()
+		if pacer.Offer(st, now) {
+			if err := stream.Send(st); err != nil {
+				return err
+			}
+		}
+		c.pause(ctx, max(pacer.Rest(now), min(updatesShare*time.Since(began), panelRest)))
+		if err := c.awaitPanel(ctx, p, now); err != nil {
+			return err
+		}
+	}
+}
+
+// panelRest bounds the pause of a panel for a large cluster: a stop is shown within 100 ms.
+const panelRest = 50 * time.Millisecond
+
+// pause waits for d, ctx or the cluster's end.
+func (l *eventLoop) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	case <-l.done:
+	}
+}
+
+// awaitPanel waits until a panel must look again, having looked last at a time. The cluster's end is no error.
+func (c *Coordinator) awaitPanel(ctx context.Context, p *panel, looked time.Time) error {
+	usage := time.NewTimer(time.Until(looked.Add(pacing.UsageEvery)))
+	defer usage.Stop()
+	progress := time.NewTimer(time.Until(looked.Add(pacing.ProgressEvery)))
+	defer progress.Stop()
+	var progressed <-chan struct{}
+	for {
+		select {
+		case <-p.changed:
+			return nil
+		case <-progress.C:
+			progressed = p.progressed
+		case <-progressed:
+			return nil
+		case <-usage.C:
+			return nil
+		case <-c.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lastWords returns the status after the cluster's end.
+func (c *Coordinator) lastWords() *clusterpb.ClusterStatus {
+	c.subs.mu.Lock() // for other panels: the loop has ended
+	defer c.subs.mu.Unlock()
+	st := c.clusterStatus()
+	if c.lc.State() == lifecycle.Releasing {
+		st.State = "released"
+	}
+	return st
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"path"
 	"time"
 
@@ -57,6 +56,12 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	case "Status":
 		if !p.reconnects(s.Context()) {
 			return p.status(s)
+		}
+	case "Watch":
+		return p.watch(method, s)
+	case "Samples":
+		if !p.reconnects(s.Context()) { // the driver has them in memory
+			return status.Error(codes.Unavailable, "there are no samples: the cluster's driver does not answer: "+p.waitingFor())
 		}
 	case "Hold":
 		return p.hold(method, s)
@@ -260,19 +265,7 @@ func (p *Proxy) status(s grpc.ServerStream) error {
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	host, _ := os.Hostname() // "" is acceptable
-	st := &clusterpb.ClusterStatus{
-		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir, SinceUnix: p.cfg.Since.Unix(),
-		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
-		Version: p.cfg.Version, Protocol: clusterpb.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
-	}
-	if h := p.remoteDriver(); h != nil {
-		st.Allocation = h.ID()
-	}
-	if _, _, over := p.driver(); over != nil {
-		st.State = "failed"
-	}
-	return s.SendMsg(st)
+	return s.SendMsg(p.ownStatus())
 }
 
 // hold registers the client with the driver, and with each later one, until the stream ends.
