@@ -81,7 +81,7 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	}
 	opt.Channels = func() (session.Channels, error) { return channels(connectionFile) }
 	s := magics.NewSession(ctx, opt)
-	gate, err := bridge.OpenGate(ctx, s)
+	gate, err := bridge.OpenGate(ctx, s, s)
 	if err != nil {
 		s.Close()
 		return nil, err

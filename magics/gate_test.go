@@ -84,7 +84,7 @@ func openTestGate(t *testing.T) (*bridge.Gate, *fakeDrivers, *Session) {
 	t.Setenv("TMPDIR", t.TempDir())
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
-	g, err := bridge.OpenGate(t.Context(), s)
+	g, err := bridge.OpenGate(t.Context(), s, s)
 	if err != nil {
 		t.Fatal(err)
 	}

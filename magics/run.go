@@ -34,11 +34,11 @@ func (s *Session) Table() *command.Table { return s.verbs.Table }
 // GateMain is `tfcluster gate`: a session, and a gate to it for as long as the kernel lives that
 // holds the other end of lifeline.
 func GateMain(ctx context.Context, argv []string, opt session.Options, lifeline *os.File) error {
-	return bridge.Main(ctx, argv, lifeline, func(owner, python string) (bridge.Runner, func()) {
+	return bridge.Main(ctx, argv, lifeline, func(owner, python string) (bridge.Runner, bridge.PanelServer, func()) {
 		opt := opt
 		opt.Owner, opt.Python = cmp.Or(owner, opt.Owner), cmp.Or(python, opt.Python)
 		s := NewSession(ctx, opt)
-		return s, s.Close
+		return s, s, s.Close
 	})
 }
 

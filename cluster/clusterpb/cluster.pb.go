@@ -5719,6 +5719,7 @@ type ClusterStatus struct {
 	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"`                                // to compare with other options
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // made for one run, which the driver starts itself and after which it releases the cluster
 	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions without it
+	Waiting        string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                // what the reservation waits for; "" when it is complete or has failed
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5898,6 +5899,13 @@ func (x *ClusterStatus) GetProtocol() int32 {
 		return x.Protocol
 	}
 	return 0
+}
+
+func (x *ClusterStatus) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
 }
 
 type StartRequest struct {
@@ -9296,7 +9304,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\trss_bytes\x18\x04 \x03(\x04R\brssBytes\x12\x1f\n" +
 	"\vgpu_percent\x18\x05 \x03(\x02R\n" +
 	"gpuPercent\x12\x1b\n" +
-	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xc2\x05\n" +
+	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xdc\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9324,7 +9332,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
-	"\bprotocol\x18\x16 \x01(\x05R\bprotocolJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
+	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaitingJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +

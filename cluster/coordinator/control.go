@@ -144,6 +144,9 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	if c.reserved.alloc != nil {
 		s.Allocation = c.reserved.alloc.ID()
 	}
+	if c.reserved.answer == nil {
+		s.Waiting = c.lc.Missing()
+	}
 	since := 0
 	if rec := c.runs.current(); rec != nil {
 		since = rec.shown.notesAtStart // earlier notes belong to earlier runs

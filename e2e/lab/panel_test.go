@@ -50,3 +50,34 @@ func TestPanel(t *testing.T) {
 		}
 	}
 }
+
+// TestPanelInOtherFrontEnds shows the panel in Notebook 7, and beside a plain ipykernel, before and after it loads
+// tfcluster.
+func TestPanelInOtherFrontEnds(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab and a browser")
+	}
+	const panel = "#tfcluster-panel"
+	t.Run("Notebook 7", func(t *testing.T) {
+		t.Parallel()
+		s := StartNotebook(t, install(t))
+		nb := s.WriteNotebook(t, "seven.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
+		r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", "page-text:"+panel+"=No cluster", "run:0", "idle",
+			"page-text:"+panel+"=No run yet[^]*worker:1", "shot:notebook7", "run:1", "idle", "page-text:"+panel+"=No cluster|released")
+		if len(r.Failed) > 0 || len(r.Console) > 0 {
+			t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+		}
+	})
+	t.Run("ipykernel", func(t *testing.T) {
+		t.Parallel()
+		s := Start(t, install(t))
+		nb := s.WriteNotebook(t, "plain.ipynb", "python3", "%load_ext tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
+		r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", "page-text:"+panel+"=has no tfcluster", "shot:none", "run:0", "idle",
+			"page-text:"+panel+"=No cluster", "run:1", "idle", "page-text:"+panel+"=No run yet[^]*worker:1", "shot:plain",
+			"run:2", "idle", "page-text:"+panel+"=No cluster|released")
+		if len(r.Failed) > 0 || len(r.Console) > 0 {
+			t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+		}
+	})
+}

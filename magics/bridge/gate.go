@@ -40,6 +40,7 @@ type Runner interface {
 type Gate struct {
 	// static after construction
 	session  Runner
+	panels   PanelServer
 	listener net.Listener
 	path     string
 	ctx      context.Context
@@ -54,7 +55,7 @@ type Gate struct {
 }
 
 // OpenGate listens on a socket in the runtime directory; Close ends it.
-func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
+func OpenGate(ctx context.Context, r Runner, p PanelServer) (*Gate, error) {
 	dir, err := state.RuntimeDir()
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
 		return nil, fmt.Errorf("open the gate for Python: %w", err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	g := &Gate{session: r, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	g := &Gate{session: r, panels: p, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	g.work.Go(g.accept)
 	return g, nil
 }
@@ -157,6 +158,8 @@ func (g *Gate) serve(conn net.Conn) {
 		g.engine(c, &first)
 	case "complete":
 		g.complete(c, in, &first)
+	case "panel":
+		g.panel(c, in)
 	case "shutdown":
 		g.session.Shutdown(g.ctx, first.Restart)
 		_ = c.send(map[string]any{"op": "done"})

@@ -15,7 +15,7 @@ import (
 // ipykernel, whose shim has started it with one end of a socket pair as descriptor
 // 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
 // closes; clusters live on.
-func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, end func())) error {
+func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, p PanelServer, end func())) error {
 	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	owner := flags.String("owner", "", "connection file's name of the kernel")
@@ -23,9 +23,9 @@ func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner
 	if err := flags.Parse(argv); err != nil {
 		return &command.UsageError{Verb: "gate", Text: err.Error()}
 	}
-	r, end := open(*owner, *python)
+	r, p, end := open(*owner, *python)
 	defer end()
-	g, err := OpenGate(ctx, r)
+	g, err := OpenGate(ctx, r, p)
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,9 @@ func describe(st *clusterpb.ClusterStatus) *Cluster {
 
 // waiting returns what a reservation or run waits for.
 func waiting(st *clusterpb.ClusterStatus) string {
+	if st.GetWaiting() != "" {
+		return st.GetWaiting()
+	}
 	if st.GetRun().GetWantsData() {
 		return "data: train, evaluate or inference"
 	}

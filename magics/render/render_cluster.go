@@ -120,6 +120,9 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 		facts = append(facts, "detached")
 	}
 	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " + st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
+	if w := st.GetWaiting(); w != "" {
+		b = b.Busy("waiting: " + w)
+	}
 	for _, n := range st.GetNotes() {
 		b = b.Line(noteLine(n))
 	}

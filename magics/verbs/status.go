@@ -3,7 +3,9 @@ package verbs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -18,7 +20,7 @@ func statusVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {Name: "watch", Kind: command.KindFlag, Help: "update it in place until the cluster is over; an interrupt ends the watching only"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
 		},
 		run: (*invocation).status,
 	}
@@ -33,6 +35,9 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if inv.Has("watch") {
+		return nil, inv.watchStatus(ctx, m)
+	}
 	if n := int32(inv.Count("run", 0)); n > 0 {
 		return inv.statusRun(ctx, m, n)
 	}
@@ -46,6 +51,46 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	return inv.answer(data, data, func() render.Bundle { return render.ClusterView(st, inv.session.Say) })
+}
+
+// watchStatus updates the view of a cluster in place until it is over or the cell is interrupted.
+func (inv *invocation) watchStatus(ctx context.Context, m *session.Handle) error {
+	for _, other := range []string{"run", "json"} {
+		if inv.Has(other) {
+			return command.Usagef(inv.Verb, "--watch and --%s exclude each other", other)
+		}
+	}
+	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.ClusterStatus, error), error) {
+		watch, err := c.Watch(ctx, &clusterpb.WatchRequest{})
+		if err != nil {
+			return nil, err
+		}
+		return watch.Recv, nil
+	})
+	defer stream.Close()
+	view := render.NewView(inv.out)
+	for {
+		var u session.Received[*clusterpb.ClusterStatus]
+		select {
+		case <-ctx.Done(): // interrupted
+			return nil
+		case u = <-stream.Updates:
+		}
+		switch {
+		case errors.Is(u.Err, io.EOF):
+			return nil // its last status has been shown
+		case u.Err != nil && ctx.Err() != nil:
+			return nil
+		case u.Err != nil:
+			if err := stream.Reopen(u.Err); err != nil {
+				return err
+			}
+			continue
+		}
+		stream.Heard()
+		hideSecrets(u.Msg.GetRequest())
+		view.Show(true, func() render.Bundle { return render.ClusterView(u.Msg, inv.session.Say) })
+	}
 }
 
 // hideSecrets removes the values of variables and of the engine's own settings from a request:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import frontend, gate, values
+from tfcluster import frontend, gate, panel, values
 from tfcluster.objects import Objects
 
 _ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
@@ -36,6 +36,7 @@ def load(shell: Any) -> None:
         shell.input_transformers_cleanup.append(_transform)
     if not ours:
         _serve_plain_kernel(shell)
+        panel.register(shell)
         return
     _over = threading.Event()
     threading.Thread(target=_answer, args=(shell, _over), name="tfcluster-objects", daemon=True).start()
@@ -49,6 +50,7 @@ def unload(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("tfcluster", None)
     if _transform in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.remove(_transform)
+    panel.unregister(shell)
     gate.stop()
     frontend.use(None)
 

@@ -48,7 +48,6 @@ export class Connection {
   constructor(readonly kernel: PanelKernel) {
     kernel.statusChanged.connect(this.onStatus, this);
     kernel.connectionStatusChanged.connect(this.onConnection, this);
-    this.open();
   }
 
   /** Emitted after each change of state and reach. */
@@ -70,7 +69,9 @@ export class Connection {
   /** Asks for the state for as long as one viewer is retained. */
   retain(viewer: object): void {
     this.viewers.add(viewer);
-    if (this.viewers.size === 1) {
+    if (!this.comm && this.reach === "connecting") {
+      this.open(); // not before somebody looks: a kernel without tfcluster would log the unknown target
+    } else if (this.viewers.size === 1) {
       this.show();
     }
   }
@@ -79,6 +80,11 @@ export class Connection {
     if (this.viewers.delete(viewer) && this.viewers.size === 0) {
       this.send({ type: "hide" });
     }
+  }
+
+  /** Whether somebody looks, so that the state is up to date. */
+  get watched(): boolean {
+    return this.viewers.size > 0;
   }
 
   /** Shows another cluster; "" is the notebook's own. */
@@ -90,7 +96,7 @@ export class Connection {
 
   /** Tries again to open the comm: the kernel may have clusters now. */
   retry(): void {
-    if (this.reach === "none") {
+    if (this.reach === "none" && this.viewers.size > 0) {
       this.open();
     }
   }
@@ -239,7 +245,7 @@ export class Connection {
     } else if (status === "dead") {
       this.drop(new Problem("The kernel is dead."));
       this.set("dead");
-    } else if (status === "idle" && (this.reach === "connecting" || this.reach === "dead") && !this.comm) {
+    } else if (status === "idle" && this.viewers.size > 0 && !this.comm && this.reach !== "none") {
       this.attempts = 0;
       this.open();
     }

@@ -2,7 +2,8 @@ import { ReactWidget } from "@jupyterlab/ui-components";
 import * as React from "react";
 import type { Source } from "./source";
 
-/** The state of the cluster in the status bar. It shows what the panel has asked for, and asks for nothing itself. */
+/** The state of the cluster in the status bar. It is there while a view is open: it asks for nothing itself, so that an idle
+ * notebook stays idle. */
 export class StatusItem extends ReactWidget {
   constructor(
     private readonly source: Source,
@@ -13,8 +14,9 @@ export class StatusItem extends ReactWidget {
   }
 
   protected render(): React.ReactElement | null {
-    const cluster = this.source.connection?.state?.cluster;
-    if (!cluster) {
+    const { connection } = this.source;
+    const cluster = connection?.state?.cluster;
+    if (!cluster || !connection.watched) {
       return null;
     }
     const bad = cluster.executors.filter((e) => e.tone === "bad").length;

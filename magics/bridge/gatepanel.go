@@ -1,0 +1,41 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// PanelServer serves the comms of the JupyterLab extension.
+type PanelServer interface {
+	// ServePanel serves one comm until messages is closed or ctx ends.
+	ServePanel(ctx context.Context, py Python, messages <-chan json.RawMessage, send func(any))
+}
+
+// panelBacklog bounds the number of a front end's pending messages.
+const panelBacklog = 16
+
+// panel serves a comm of the JupyterLab extension, whose messages Python carries in both directions as they are.
+func (g *Gate) panel(c *caller, in *json.Decoder) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	messages := make(chan json.RawMessage, panelBacklog)
+	reader := make(chan struct{})
+	go func() { // ends with the connection
+		defer close(reader)
+		defer cancel()
+		for {
+			var m json.RawMessage
+			if in.Decode(&m) != nil {
+				return
+			}
+			select {
+			case messages <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	g.panels.ServePanel(ctx, g, messages, func(m any) { _ = c.send(m) }) // else the peer has gone, and reader ends
+	cancel()
+	_ = c.conn.Close() // wakes the reader
+	<-reader
+}
