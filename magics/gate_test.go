@@ -276,7 +276,7 @@ func TestGateSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if other, err := bridge.OpenGate(t.Context(), nil); err != nil { // which sweeps
+	if other, err := bridge.OpenGate(t.Context(), nil, nil); err != nil { // which sweeps
 		t.Error(err)
 	} else {
 		other.Close()

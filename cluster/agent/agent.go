@@ -70,8 +70,9 @@ type self struct{ version, incarnation, host, address string }
 
 // heldGPUs are the executor's GPUs, or the reason why it has none.
 type heldGPUs struct {
-	held *gpu.Held
-	err  string
+	held  *gpu.Held
+	meter *gpu.Meter // of held; nil without GPUs
+	err   string
 }
 
 // hostDisk is the agent's files on this host.
@@ -151,6 +152,9 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
+	if a.gpus.meter != nil {
+		a.work.Go(func() { a.gpus.meter.Run(ctx) })
+	}
 	a.watchOwners(ctx)
 	err = a.link.run(ctx)
 	cause := context.Cause(ctx)
@@ -216,6 +220,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		if a.gpus.held, err = p.Hold(limited, n, identity.GetCluster()+"/"+identity.GetExecutorId()); err != nil {
 			a.gpus.held, a.gpus.err = &gpu.Held{}, err.Error()
 		}
+		a.gpus.meter = gpu.NewMeter(a.gpus.held, log)
 	}
 	return a, conn, nil
 }
@@ -321,36 +326,6 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.gpus.held.Release()
 	os.RemoveAll(a.logs.Dir)
 	a.disk.close()
-}
-
-// heartbeats sends heartbeats until ctx ends.
-func (a *Agent) heartbeats(ctx context.Context) {
-	for {
-		a.mu.Lock()
-		beat := a.driver.beat
-		a.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(beat):
-		}
-		a.heartbeat()
-	}
-}
-
-func (a *Agent) heartbeat() {
-	a.mu.Lock()
-	tasks := a.tasks()
-	a.mu.Unlock()
-	m := &clusterpb.Heartbeat{UnixNano: time.Now().UnixNano()}
-	for _, t := range tasks {
-		if pid := t.pid(); pid != 0 {
-			if u := usage(t.launch.GetTask(), pid); u != nil {
-				m.Usage = append(m.Usage, u)
-			}
-		}
-	}
-	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: m}})
 }
 
 // hello describes the executor. Caller holds mu.

@@ -6,7 +6,7 @@ PREFIX is where the kernel tfcluster is installed. Rows are named as the design 
 encrypted channels beside one without, spark is row 4 on a standalone Spark, stop the stop of a fit, yarn row 7 on a
 Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
 rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer, install pip
-install and the first line of a task.
+install and the first line of a task, sampling what an agent's samples cost it.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -26,6 +26,7 @@ import rows_encryption
 import rows_feed
 import rows_install
 import rows_kernel
+import rows_sampling
 import rows_scale
 import rows_spark
 import rows_steps
@@ -50,6 +51,7 @@ ROWS = {
     "collective": rows_collective.collective,
     "optimizer": rows_collective.optimizer,
     "install": rows_install.install,
+    "sampling": rows_sampling.sampling,
 }
 
 

@@ -5,6 +5,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -27,15 +28,26 @@ type nvmlLister struct{ library nvmlLibrary }
 // nvidia-smi.
 func NewLister() Lister { return libraryOrProgram{nvmlLister{nvml.New()}, newSMILister()} }
 
+// newSource returns what measures GPUs.
+func newSource() source { return libraryOrProgramSource{nvmlLister{nvml.New()}, newSMILister()} }
+
+// open initialises NVML.
+func (l nvmlLister) open() error {
+	switch r := l.library.Init(); r {
+	case nvml.SUCCESS:
+		return nil
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
+	default:
+		return fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
+	}
+}
+
 // list omits GPUs that this process may not use: an engine that isolates GPUs, such as YARN by
 // cgroups, blocks the devices of others, but NVML counts them.
 func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
-	switch r := l.library.Init(); r {
-	case nvml.SUCCESS:
-	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
-	default:
-		return nil, fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
+	if err := l.open(); err != nil {
+		return nil, err
 	}
 	defer func() { _ = l.library.Shutdown() }() // the results are complete
 	count, r := l.library.DeviceGetCount()
@@ -87,4 +99,62 @@ func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, err
 		}
 	}
 	return g, nil
+}
+
+// nvmlGPU is a GPU that is measured.
+type nvmlGPU struct {
+	nvml.Device
+	index int
+	uuid  string
+}
+
+// measure keeps NVML initialised and the devices open.
+func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool, report func(int, string, int32, uint64)) error {
+	if err := l.open(); err != nil {
+		return err
+	}
+	defer func() { _ = l.library.Shutdown() }() // nothing is read after it
+	gpus, err := l.devices(wanted)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		for _, g := range gpus {
+			memory, r := g.GetMemoryInfo()
+			load, other := g.GetUtilizationRates()
+			if r == nvml.ERROR_GPU_IS_LOST || other == nvml.ERROR_GPU_IS_LOST || r != nvml.SUCCESS && other != nvml.SUCCESS {
+				return fmt.Errorf("measure GPU %d: NVML: %s", g.index, l.library.ErrorString(r))
+			}
+			report(g.index, g.uuid, int32(min(load.Gpu, 100)), memory.Used)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// devices opens the wanted GPUs.
+func (l nvmlLister) devices(wanted func(int, string) bool) ([]nvmlGPU, error) {
+	count, r := l.library.DeviceGetCount()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))
+	}
+	var gpus []nvmlGPU
+	for i := range count {
+		device, r := l.library.DeviceGetHandleByIndex(i)
+		if r != nvml.SUCCESS { // others' GPUs may not be opened
+			continue
+		}
+		if uuid, r := device.GetUUID(); r == nvml.SUCCESS && wanted(i, uuid) {
+			gpus = append(gpus, nvmlGPU{device, i, uuid})
+		}
+	}
+	if len(gpus) == 0 {
+		return nil, fmt.Errorf("measure the GPUs: none of the executor's is among the %d of this machine", count)
+	}
+	return gpus, nil
 }

@@ -3,11 +3,19 @@
 package gpu
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 func fakeNVML(devices ...nvml.Device) *mock.Interface {
@@ -88,6 +96,73 @@ func TestNVMLFailures(t *testing.T) {
 	} {
 		if _, err := (nvmlLister{library}).list(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("list: %v, want %s", err, want)
+		}
+	}
+}
+
+// TestNVMLMeasure: NVML stays initialised and the held device open between measurements; a device that is lost ends it.
+func TestNVMLMeasure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Uint32
+		device := &mock.Device{
+			GetUUIDFunc:       func() (string, nvml.Return) { return "GPU-a", nvml.SUCCESS },
+			GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{Used: 10}, nvml.SUCCESS },
+			GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) {
+				if n.Add(1) > 100 {
+					return nvml.Utilization{}, nvml.ERROR_GPU_IS_LOST
+				}
+				return nvml.Utilization{Gpu: n.Load()}, nvml.SUCCESS
+			},
+		}
+		other := &mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return "GPU-other", nvml.SUCCESS }} // has no other call
+		library := fakeNVML(nil, other, device)
+		opened := library.DeviceGetHandleByIndexFunc
+		library.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+			if i == 0 {
+				return nil, nvml.ERROR_NO_PERMISSION
+			}
+			return opened(i)
+		}
+		m := newMeter([]*clusterpb.GPU{{Uuid: "GPU-a"}}, nvmlLister{library}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Run(ctx) }()
+		time.Sleep(19 * time.Second)
+		if got := m.Last(); len(got) != 1 || got[0].GetUuid() != "GPU-a" || got[0].GetUtilization() != 10 || got[0].GetUsedBytes() != 10 {
+			t.Errorf("after 19 s it reports %v", got)
+		}
+		if i, d, s := len(library.InitCalls()), len(library.DeviceGetHandleByIndexCalls()), len(library.ShutdownCalls()); i != 1 || d != 3 || s != 0 {
+			t.Errorf("NVML was initialised %d times, devices were opened %d times, it was shut down %d times", i, d, s)
+		}
+		time.Sleep(4 * time.Minute) // the device is lost
+		if got := m.Last(); len(got) != 0 {
+			t.Errorf("of a device that is lost it reports %v", got)
+		}
+		if i := len(library.InitCalls()); i < 2 || i > 6 {
+			t.Errorf("NVML was initialised %d times", i)
+		}
+		cancel()
+		<-ended
+		if i, s := len(library.InitCalls()), len(library.ShutdownCalls()); i != s {
+			t.Errorf("NVML was initialised %d times and shut down %d times", i, s)
+		}
+	})
+}
+
+// TestNVMLMeasureFailures: without a driver nothing is measured; other errors are said.
+func TestNVMLMeasureFailures(t *testing.T) {
+	t.Parallel()
+	missing := fakeNVML()
+	missing.InitFunc = func() nvml.Return { return nvml.ERROR_LIBRARY_NOT_FOUND }
+	uncounted := fakeNVML()
+	uncounted.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
+	for want, library := range map[string]*mock.Interface{
+		"no NVIDIA driver": missing, "count the GPUs": uncounted, "none of the executor's is among the 0": fakeNVML(),
+	} {
+		err := nvmlLister{library}.measure(t.Context(), time.Second, func(int, string) bool { return true }, func(int, string, int32, uint64) {})
+		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, errNoDriver) != (library == missing) {
+			t.Errorf("measure: %v, want %s", err, want)
 		}
 	}
 }
