@@ -88,7 +88,11 @@ export function Panel({ source, actions }: { source: Source; actions: Actions })
 function NoKernel({ actions, notebook }: { actions: Actions; notebook: boolean }): React.ReactElement {
   return (
     <div className="tfcluster-hint">
-      <p>{notebook ? "This notebook's kernel has no tfcluster: in Python, %load_ext tfcluster loads it." : "No notebook with tfcluster is open."}</p>
+      <p>
+        {notebook
+          ? "This notebook's kernel has no tfcluster: in Python, %load_ext tfcluster loads it."
+          : "No notebook with tfcluster is open."}
+      </p>
       <button
         className="jp-mod-styled"
         onClick={() => {
