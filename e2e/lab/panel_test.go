@@ -65,7 +65,7 @@ func TestPanelInOtherFrontEnds(t *testing.T) {
 		s := StartNotebook(t, install(t))
 		nb := s.WriteNotebook(t, "seven.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
 		r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", "page-text:"+panel+"=No cluster", "run:0", "idle",
-			"page-text:"+panel+"=No run yet[^]*worker:1", "shot:notebook7", "run:1", "idle", "page-text:"+panel+"=No cluster|released")
+			"page-text:"+panel+"=\nready\n[^]*worker:1", "shot:notebook7", "run:1", "idle", "page-text:"+panel+"=No cluster|released")
 		checkRequests(t, r, s.RunNotebook(t, s.WriteNotebook(t, "plain.ipynb", "python3", "1 + 1"), "run:0", "idle").Console)
 	})
 	t.Run("ipykernel", func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPanelInOtherFrontEnds(t *testing.T) {
 		s := Start(t, prefix, "TFCLUSTER_BINARY="+filepath.Join(prefix, "tfcluster"), "PYTHONPATH="+filepath.Join(repository(t), "cluster", "python"))
 		nb := s.WriteNotebook(t, "plain.ipynb", "python3", "%load_ext tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
 		r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", "page-text:"+panel+"=has no tfcluster", "shot:none", "run:0", "idle",
-			"page-text:"+panel+"=No cluster", "run:1", "idle", "page-text:"+panel+"=No run yet[^]*worker:1", "shot:plain",
+			"page-text:"+panel+"=No cluster", "run:1", "idle", "page-text:"+panel+"=\nready\n[^]*worker:1", "shot:plain",
 			"run:2", "idle", "page-text:"+panel+"=No cluster|released")
 		if len(r.Failed) > 0 || len(r.Console) > 0 {
 			t.Errorf("failed requests %v, console %q", r.Failed, r.Console)

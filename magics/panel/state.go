@@ -122,10 +122,10 @@ func waiting(st *clusterpb.ClusterStatus) string {
 		return st.GetWaiting()
 	}
 	if st.GetRun().GetWantsData() {
-		return "data: train, evaluate or inference"
+		return "for data: train, evaluate or inference"
 	}
 	if w := st.GetRun().GetWaiting(); w != "" {
-		return w
+		return "for " + w
 	}
 	for _, x := range st.GetExecutors() {
 		if x.GetState() != "ready" && x.GetCause() != "" {

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	listEvery  = 2 * time.Second        // between two looks at the list of clusters
-	sendEvery  = 200 * time.Millisecond // at least, between two messages
-	retryEvery = time.Second            // between two attempts to reach a driver
+	listEvery  = 2 * time.Second // between two looks at the list of clusters
+	retryEvery = time.Second     // between two attempts to reach a driver
 )
 
 // update is what the panel learns: the status of a cluster, or why there is none.
@@ -184,6 +183,5 @@ func watchCluster(ctx context.Context, of *session.State, name string, put func(
 			return m.Explain(err)
 		}
 		put(ctx, update{status: st})
-		pause(ctx, sendEvery)
 	}
 }

@@ -189,7 +189,7 @@ function Details({ cluster, actions }: { cluster: Cluster; actions: Actions }): 
       <section aria-label="Cluster">
         <h3>{cluster.name}</h3>
         <p aria-live="polite">{cluster.words}</p>
-        {cluster.waiting && <p className="tfcluster-busy">waits for {cluster.waiting}</p>}
+        {cluster.waiting && <p className="tfcluster-busy">waiting: {cluster.waiting}</p>}
         <p className="tfcluster-faint">{[cluster.backend, cluster.allocation].filter(Boolean).join(" · ")}</p>
       </section>
       {cluster.run ? (
