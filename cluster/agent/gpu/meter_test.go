@@ -24,22 +24,22 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestParseSMILine(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{
-		"GPU-5f1c, 42, 426":                        "GPU-5f1c 42 446693376 true",
-		"GPU-5f1c,100,0":                           "GPU-5f1c 100 0 true",
-		"GPU-5f1c, 4000, 1":                        "GPU-5f1c 100 1048576 true",
-		"GPU-5f1c, [N/A], [Not Supported]":         "GPU-5f1c 0 0 true",
-		"GPU-5f1c, -3, 99999999999999999999999":    "GPU-5f1c 0 0 true",
-		"":                                         " 0 0 false",
-		"No devices were found":                    " 0 0 false",
-		"Unable to determine the device, of, it":   " 0 0 false",
-		"GPU-5f1c, 42":                             " 0 0 false",
-		", 42, 426":                                " 0 0 false",
-		"NVIDIA-SMI has failed because it, could,": " 0 0 false",
+	for _, tt := range []struct{ line, want string }{
+		{"GPU-5f1c, 42, 426", "GPU-5f1c 42 446693376 true"},
+		{"GPU-5f1c,100,0", "GPU-5f1c 100 0 true"},
+		{"GPU-5f1c, 4000, 1", "GPU-5f1c 100 1048576 true"},
+		{"GPU-5f1c, [N/A], [Not Supported]", "GPU-5f1c 0 0 true"},
+		{"GPU-5f1c, -3, 99999999999999999999999", "GPU-5f1c 0 0 true"},
+		{"", " 0 0 false"},
+		{"No devices were found", " 0 0 false"},
+		{"Unable to determine the device, of, it", " 0 0 false"},
+		{"GPU-5f1c, 42", " 0 0 false"},
+		{", 42, 426", " 0 0 false"},
+		{"NVIDIA-SMI has failed because it, could,", " 0 0 false"},
 	} {
-		uuid, percent, used, ok := parseSMILine(line)
-		if got := fmt.Sprint(uuid, " ", percent, " ", used, " ", ok); got != want {
-			t.Errorf("%q is %q, want %q", line, got, want)
+		uuid, percent, used, ok := parseSMILine(tt.line)
+		if got := fmt.Sprint(uuid, " ", percent, " ", used, " ", ok); got != tt.want {
+			t.Errorf("%q is %q, want %q", tt.line, got, tt.want)
 		}
 	}
 }
