@@ -26,6 +26,7 @@ import rows_encryption
 import rows_feed
 import rows_install
 import rows_kernel
+import rows_panel
 import rows_sampling
 import rows_scale
 import rows_spark
@@ -52,6 +53,7 @@ ROWS = {
     "optimizer": rows_collective.optimizer,
     "install": rows_install.install,
     "sampling": rows_sampling.sampling,
+    "panel": rows_panel.panel,
 }
 
 
