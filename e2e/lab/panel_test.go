@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,4 +82,111 @@ func TestPanelInOtherFrontEnds(t *testing.T) {
 			t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 		}
 	})
+}
+
+// slowPython starts so late that the panel shows what a reservation waits for.
+const slowPython = "#!/bin/sh\nsleep 6\nexec %s \"$@\"\n"
+
+// curveProgram has a curve that depends on its argument.
+const curveProgram = `def main_fun(args, ctx):
+    for step in range(1, 31):
+        ctx.report(step=step, loss=float(args[0]) / step)`
+
+// manyLines prints 100,000 lines, one of which a search finds.
+const manyLines = `def many(args, ctx):
+    for i in range(50_000):
+        print("line", i, "Needle" if i == 31_415 and ctx.task_index == 1 else "")`
+
+// TestPanelAtWork shows a reservation that waits for its executors, three runs compared, a search in 100,000 lines and
+// the lines around what it finds, TensorBoard in a tab, a restarted kernel, and buttons pressed with the keyboard alone.
+func TestPanelAtWork(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab, TensorFlow, TensorBoard and a browser")
+	}
+	s := Start(t, install(t))
+	python := filepath.Join(repository(t), ".venv", "bin", "python")
+	slow := filepath.Join(s.Root, "slow-python")
+	if err := os.WriteFile(slow, []byte(strings.Replace(slowPython, "%s", python, 1)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const panel = "#tfcluster-panel"
+	nb := s.WriteNotebook(t, "work.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --python "+slow,
+		curveProgram, "%tfcluster start --wait main_fun 1.0", "%tfcluster start --wait main_fun 0.5", "%tfcluster start --wait main_fun 0.25",
+		manyLines, "%tfcluster start --wait many", "%tfcluster shutdown")
+	r := s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", "run:0", "page-text:"+panel+"=waiting: 0 of 2", "shot:reservation",
+		"idle", "run:1", "run:2", "run:3", "run:4", "idle", "page-text:"+panel+"=Run 3[^]*finished after",
+		"focus-on:"+panel+" button:text('TensorBoard')", "press:Tab", "press:Enter", "page-text:.tfcluster-curves=3 main_fun",
+		"page-click:.tfcluster-runs label:nth-of-type(2) input", "page-click:.tfcluster-runs label:nth-of-type(3) input",
+		"page-text:.tfcluster-curves .u-legend=run 1[^]*run 2[^]*run 3", "shot:compared",
+		"focus:work.ipynb", "run:5", "run:6", "idle", "command:tfcluster:open-logs", "page-text:.tfcluster-lines=line 49999",
+		"page-type:.tfcluster-logbar input=needle", "page-text:.tfcluster-lines=^\\[worker:1\\] line 31415 Needle\\s*$", "shot:found",
+		"page-click:.tfcluster-lines .tfcluster-link", "page-text:.tfcluster-lines=line 31400[^]*Needle[^]*line 31420", "shot:around",
+		"page-click:"+panel+" button:text('TensorBoard')", "page-frame:.tfcluster-board-page iframe=tb-webapp", "shot:board",
+		"focus:work.ipynb", "restart", "page-text:"+panel+"=Run 4: many[^]*finished", "run:7", "idle", "page-text:"+panel+"=No cluster|released")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+}
+
+// hostileTexts would change the page if they were taken as HTML, a URL, a template or a property's name.
+func hostileTexts() []string {
+	texts := []string{
+		`<script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`, `"><script>alert(1)</script>`, `'><img src=x onerror=alert(1)>`,
+		`<iframe srcdoc="<script>parent.alert(1)</script>">`, `<iframe src=javascript:alert(1)>`, `<a href="javascript:alert(1)">x</a>`, `javascript:alert(1)`,
+		`<button data-commandlinker-command="tfcluster:shutdown">x</button>`, `<div data-commandlinker-command="tfcluster:reset" data-commandlinker-args="{}">x</div>`,
+		`<form id=parentNode><input name=children></form>`, `<img name=getElementById>`, `<a id=jupyterapp></a>`, `<base href="https://example.org/">`,
+		`<link rel=stylesheet href=data:text/css,*{display:none}>`, `<style>*{display:none}</style>`, `<meta http-equiv=refresh content="0;url=about:blank">`,
+		`<object data=javascript:alert(1)>`, `<embed src=javascript:alert(1)>`, `<video><source onerror=alert(1)></video>`, `<audio src=x onerror=alert(1)>`,
+		`<details open ontoggle=alert(1)>`, `<marquee onstart=alert(1)>`, `<input autofocus onfocus=alert(1)>`, `<select autofocus onfocus=alert(1)>`,
+		`<textarea autofocus onfocus=alert(1)>`, `</textarea><script>alert(1)</script>`, `</title><script>alert(1)</script>`, `</style><script>alert(1)</script>`,
+		`<!--`, `-->`, `<![CDATA[x]]>`, `<?xml version="1.0"?>`, `&lt;script&gt;alert(1)&lt;/script&gt;`, `&#60;script&#62;`, `<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>`,
+		`{{constructor.constructor('alert(1)')()}}`, `${alert(1)}`, `#{alert(1)}`, `<%= alert(1) %>`, "`alert(1)`", `{% raw %}`, `$\href{javascript:alert(1)}{x}$`,
+		`[x](javascript:alert(1))`, `![x](x"onerror="alert(1))`, `__proto__`, `constructor`, `prototype`, `toString`, `hasOwnProperty`, `valueOf`, `then`,
+		"\u202eabc\u202c", "\u2066x\u2069", "\u200b", "\ufeff", "e\u0301\u0301\u0301", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x1b[2J\x1b[H", "a\bb", "\r\rx", "a\tb",
+		strings.Repeat("x", 5000), strings.Repeat("<b>", 200), `../../../etc/passwd`, `C:\windows`, `%00`, `null`, `undefined`, `NaN`, `-1e999`, `' OR 1=1 --`, `;rm -rf /`, "|cat",
+	}
+	return texts
+}
+
+// hostileProgram prints each text, reports a metric of its name, and ends with some of them.
+const hostileProgram = `def main_fun(args, ctx):
+    import json, pathlib, sys
+    texts = json.loads(pathlib.Path(args[0]).read_text())
+    for step, text in enumerate(texts, 1):
+        print(text, flush=True)
+        ctx.report(step=step, **{text: step})
+    sys.exit("\n".join(texts[:20]))`
+
+// TestPanelShowsHostileTexts: lines, metrics and failures are text, whatever they hold.
+func TestPanelShowsHostileTexts(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab and a browser")
+	}
+	texts := hostileTexts()
+	if len(texts) < 60 {
+		t.Fatalf("%d texts", len(texts))
+	}
+	s := Start(t, install(t))
+	b, err := json.Marshal(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(s.Root, "texts.json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const panel = "#tfcluster-panel"
+	nb := s.WriteNotebook(t, "hostile.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --framework none", hostileProgram,
+		"%tfcluster start main_fun "+file, "%tfcluster wait", "%tfcluster shutdown")
+	r := s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", "run:0", "run:1", "run:2", "run:3", "idle",
+		"page-text:"+panel+"=exited, code 1", "only:"+panel+"=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
+		"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button", "shot:lines",
+		"command:tfcluster:open-curves", "page-text:.tfcluster-curves=onload=alert",
+		"only:.tfcluster-curves=div p h3 fieldset legend label input canvas table tbody tr th td", "shot:curves",
+		"focus:hostile.ipynb", "run:4", "idle")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
 }

@@ -20,7 +20,9 @@
 //   command:ID         execute a command           press:KEY     press a key, such as Tab
 //   page-click:CSS     click anywhere in the page  page-type:CSS=TEXT   fill an input
 //   page-text:CSS=REGEX   until that part of the page shows it; page-gone:CSS until there is none
-//   choose:CSS=VALUE   of a list
+//   choose:CSS=VALUE   of a list                   focus-on:CSS  put the keyboard's focus there
+//   only:CSS=TAGS      below it are elements of these tags alone, without attributes that can run code
+//   page-frame:CSS=CSS until the frame shows the second, and what it loads is loaded
 import { chromium } from "playwright-core";
 import { parseArgs } from "node:util";
 import { join } from "node:path";
@@ -73,6 +75,10 @@ page.on("console", (m) => {
   if (m.type() === "error") {
     seen.console.push(hide(m.text()));
   }
+});
+page.on("dialog", (d) => {
+  seen.console.push(`dialog: ${d.message()}`);
+  void d.dismiss();
 });
 page.on("pageerror", (e) => seen.console.push(hide(String(e))));
 
@@ -217,6 +223,31 @@ const actions = {
       ([css, re]) => [...document.querySelectorAll(css)].some((n) => new RegExp(re).test(n.innerText)),
       [before(given), after(given)],
     ),
+  "focus-on": (css) => page.locator(css).first().focus(),
+  only: async (given) => {
+    const found = await page.evaluate(
+      ([css, tags]) => {
+        const allowed = tags.toUpperCase().split(" ");
+        const roots = [...document.querySelectorAll(css)];
+        const bad = roots
+          .flatMap((root) => [...root.querySelectorAll("*")])
+          .filter(
+            (e) =>
+              !allowed.includes(e.tagName.toUpperCase()) ||
+              e.getAttributeNames().some((n) => n.startsWith("on") || n.startsWith("data-command")),
+          );
+        return roots.length === 0 ? ["nothing is there"] : bad.map((e) => e.outerHTML.slice(0, 200));
+      },
+      [before(given), after(given)],
+    );
+    if (found.length > 0) {
+      throw new Error(found.join("; "));
+    }
+  },
+  "page-frame": async (given) => {
+    await page.locator(before(given)).first().contentFrame().locator(after(given)).first().waitFor();
+    await page.waitForLoadState("networkidle", { timeout: 20_000 }).catch(() => {});
+  },
   "page-gone": (css) => page.locator(css).waitFor({ state: "detached" }),
   choose: (given) => page.locator(before(given)).first().selectOption(after(given)),
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),

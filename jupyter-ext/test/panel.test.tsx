@@ -1,0 +1,90 @@
+jest.mock("@jupyterlab/ui-components", () => ({ ReactWidget: jest.fn() }));
+
+import * as React from "react";
+import { createRoot } from "react-dom/client";
+import type { Actions } from "../src/panel/actions";
+import { Panel } from "../src/panel/clusterpanel";
+import { readState, type State } from "../src/panel/protocol";
+import type { Source } from "../src/panel/source";
+import golden from "../testdata/panel.json";
+
+/** Renders the panel for a state; actions are recorded. */
+function show(state: State | null, reach = "open"): { node: HTMLElement; called: string[] } {
+  const called: string[] = [];
+  const record = (name: string) => (argument?: string) => {
+    called.push(argument === undefined ? name : `${name} ${argument}`);
+    return Promise.resolve();
+  };
+  const actions = {
+    busy: "",
+    problem: "",
+    act: record("act"),
+    openLogs: record("logs"),
+    openCurves: record("curves"),
+    openBoard: record("board"),
+    newNotebook: record("new"),
+  } as unknown as Actions;
+  const source = {
+    connection: { reach, state, cluster: "", select: record("select") },
+    hasNotebook: true,
+    shownName: () => state?.cluster?.name ?? "",
+  } as unknown as Source;
+  const node = document.createElement("div");
+  React.act(() => {
+    createRoot(node).render(<Panel source={source} actions={actions} />);
+  });
+  return { node, called };
+}
+
+const button = (node: HTMLElement, label: string): HTMLButtonElement | undefined =>
+  [...node.querySelectorAll("button")].find((b) => b.textContent === label);
+
+test("training: progress, the straggler, use of CPU, memory and GPU", () => {
+  const { node } = show(readState(golden.training));
+  for (const want of [
+    "Run 3: main_fun",
+    "step 90 of 600",
+    "loss 0.25",
+    "30 steps behind",
+    "99 %",
+    "1.1 GB",
+    "87 % 3.2 GB",
+  ]) {
+    expect(node.textContent).toContain(want);
+  }
+  expect(node.textContent).toContain("no heartbeat for 8 s");
+  expect(node.querySelectorAll(".tfcluster-tone-busy").length).toBe(2); // worker:1 and its remarks
+  expect(node.querySelector("progress")?.value).toBeCloseTo(0.15);
+});
+
+test("a failure: its cause, last lines, and a way to all lines of the task", () => {
+  const { node, called } = show(readState(golden.failed));
+  expect(node.textContent).toContain("ValueError: <b>no</b>");
+  expect(node.querySelector("b")).toBeNull();
+  button(node, "its lines")?.click();
+  expect(called).toEqual(["logs worker:1"]);
+});
+
+test("buttons act on a cluster, and only where they can", () => {
+  const { node, called } = show(readState(golden.training));
+  expect(button(node, "Attach")?.disabled).toBe(true); // it is the notebook's already
+  for (const label of ["Stop", "Reset", "Shut down", "TensorBoard", "Curves", "Logs"]) {
+    button(node, label)?.click();
+  }
+  expect(called).toEqual(["act stop", "act reset", "act shutdown", "board", "curves", "logs "]);
+  expect(button(show(readState(golden.failed)).node, "Stop")?.disabled).toBe(true);
+});
+
+test("a reservation says what it waits for", () => {
+  expect(show(readState(golden.reservation)).node.textContent).toContain(
+    "waiting: worker:0: waiting for YARN",
+  );
+});
+
+test("without a cluster, a kernel or an answer one line says what to do", () => {
+  expect(show(readState(golden.none)).node.textContent).toBe("No cluster: %tfcluster reserve makes one.");
+  expect(show(readState(golden.dead)).node.textContent).toContain("the driver of old died");
+  expect(show(null, "none").node.textContent).toContain("%load_ext tfcluster");
+  expect(show(null, "dead").node.textContent).toContain("Restart it");
+  expect(show(null).node.textContent).toContain("Waiting for the kernel");
+});
