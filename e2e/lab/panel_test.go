@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -124,8 +125,12 @@ func TestPanelAtWork(t *testing.T) {
 		"page-click:.tfcluster-lines .tfcluster-link", "page-text:.tfcluster-lines=line 31400[^]*Needle[^]*line 31420", "shot:around",
 		"page-click:"+panel+" button:text('TensorBoard')", "page-frame:.tfcluster-board-page iframe=tb-webapp", "shot:board",
 		"focus:work.ipynb", "restart", "page-text:"+panel+"=Run 4: many[^]*finished", "run:7", "idle", "page-text:"+panel+"=No cluster|released")
-	if len(r.Failed) > 0 || len(r.Console) > 0 {
-		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	// JupyterLab says both when a kernel is restarted while messages of its comms or its debugger are on their way.
+	console := slices.DeleteFunc(r.Console, func(line string) bool {
+		return strings.HasPrefix(line, "Could not restore the debugger state") || strings.HasPrefix(line, "Comm not found for comm id")
+	})
+	if len(r.Failed) > 0 || len(console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, console)
 	}
 }
 

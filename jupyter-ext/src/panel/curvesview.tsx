@@ -1,4 +1,5 @@
 import { ReactWidget } from "@jupyterlab/ui-components";
+import type { Message } from "@lumino/messaging";
 import * as React from "react";
 import { Problem } from "../comm";
 import { Chart, type Line } from "./chart";
@@ -32,8 +33,18 @@ export class CurvesView extends ReactWidget {
     source.changed.connect(this.onChange, this);
   }
 
+  /** A page that is added in front is attached, but not shown afterwards. */
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.isVisible) {
+      this.onAfterShow();
+    }
+  }
+
   protected override onAfterShow(): void {
     this.source.retain(this);
+    this.onChange(); // what is known already
+    window.clearInterval(this.timer);
     this.timer = window.setInterval(() => {
       void this.refresh();
     }, REFRESH_MILLIS);

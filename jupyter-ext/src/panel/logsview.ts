@@ -1,3 +1,4 @@
+import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 import { Problem } from "../comm";
 import { timeOfDay } from "./format";
@@ -75,6 +76,14 @@ export class LogsView extends Widget {
     this.text.value = "";
     if (this.isVisible) {
       this.restart();
+    }
+  }
+
+  /** A page that is added in front is attached, but not shown afterwards. */
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.isVisible) {
+      this.onAfterShow();
     }
   }
 
