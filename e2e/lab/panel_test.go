@@ -186,7 +186,7 @@ func TestPanelShowsHostileTexts(t *testing.T) {
 	nb := s.WriteNotebook(t, "hostile.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --framework none", hostileProgram,
 		"%tfcluster start main_fun "+file, "%tfcluster wait", "%tfcluster shutdown")
 	r := s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", "run:0", "run:1", "run:2", "run:3", "idle",
-		"page-text:"+panel+"=exited, code 1", "only:"+panel+"=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
+		`text:\$\\href\{javascript:alert`, "page-text:"+panel+"=exited, code 1", "only:"+panel+"=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
 		"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button", "shot:lines",
 		"command:tfcluster:open-curves", "page-text:.tfcluster-curves=onload=alert",
 		"only:.tfcluster-curves=div p h3 fieldset legend label input canvas table tbody tr th td", "shot:curves",

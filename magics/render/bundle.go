@@ -17,7 +17,7 @@ type Bundle struct {
 var views = sync.OnceValue(func() *template.Template {
 	t := template.New("").Funcs(template.FuncMap{"align": align})
 	return template.Must(t.Parse(`
-{{- define "frame"}}<div style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">{{.}}</div>{{end}}
+{{- define "frame"}}<div class="mathjax_ignore" style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">{{.}}</div>{{end}}
 {{- define "title"}}<div><b{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</b></div>{{end}}
 {{- define "line"}}<div{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</div>{{end}}
 {{- define "code"}}<pre style="margin:4px 0;white-space:pre-wrap;color:inherit;background:none">{{.}}</pre>{{end}}
