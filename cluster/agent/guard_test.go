@@ -69,7 +69,8 @@ func TestAgentKilledWithAnother(t *testing.T) {
 	}
 }
 
-// TestStoppedStarter: what starts tasks is stopped (SIGSTOP), and still ends them and starts others.
+// TestStoppedStarter: a zygote or forker that gets SIGSTOP is continued: it ends its task, starts another one, and
+// ends with its agent.
 func TestStoppedStarter(t *testing.T) {
 	t.Parallel()
 	python := plainPython(t)
@@ -77,21 +78,29 @@ func TestStoppedStarter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCoordinator(t, want)
-			c.runAgent(nil)
+			dir := t.TempDir()
+			t.Cleanup(func() { leftovers(t, dir) })
+			agent := c.killable(dir, "0")
 			c.warmed()
+			var starter int
 			for run := int32(1); run <= 2; run++ {
 				c.prepare(run, 0)
 				c.launch(c.command(run, "sh", "-c", fmt.Sprintf("echo starter-%d $PPID; exec sleep 600", run)))
-				starter := c.pidIn(fmt.Sprintf("starter-%d", run))
+				starter = c.pidIn(fmt.Sprintf("starter-%d", run))
 				if err := unix.Kill(starter, unix.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = unix.Kill(starter, unix.SIGCONT) })
 				c.endRun(run, 0)
 				if x := c.exited(run); x.GetSignal() != int32(unix.SIGKILL) {
 					t.Errorf("run %d ended with %v", run, x)
 				}
 			}
+			for pid, number := range map[int]unix.Signal{starter: unix.SIGSTOP, agent.Pid: unix.SIGKILL} {
+				if err := unix.Kill(pid, number); err != nil {
+					t.Fatal(err)
+				}
+			}
+			awaitEnd(t, "starter", starter)
 		})
 	}
 }

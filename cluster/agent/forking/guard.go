@@ -69,13 +69,17 @@ func forkGuarded(command []string) (int, error) {
 	return pid, nil
 }
 
-// awaitChild reaps children until pid has ended.
+// awaitChild reaps children until pid has ended. It continues pid whenever a signal stops it: a
+// stopped zygote notices neither a request nor the end of its agents, and would stay for ever.
 func awaitChild(pid int) unix.WaitStatus {
 	for {
 		var status unix.WaitStatus
-		ended, err := unix.Wait4(-1, &status, 0, nil)
-		if ended == pid || err != nil && !errors.Is(err, unix.EINTR) {
+		changed, err := unix.Wait4(-1, &status, unix.WUNTRACED, nil)
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR), changed == pid && !status.Stopped():
 			return status
+		case changed == pid:
+			_ = unix.Kill(pid, unix.SIGCONT)
 		}
 	}
 }
