@@ -8,88 +8,88 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// ExecutorID names an executor within its cluster. The backend makes it and gives
-// it to the agent it starts there; a reservation is keyed by it.
+// ExecutorID identifies an executor within its cluster. The backend passes it to the agent
+// that it starts there.
 type ExecutorID string
 
 // Backend asks an engine for executors. Implementations: cluster/local,
-// cluster/spark, cluster/yarn; every one passes cluster/clustertest. What else an engine can
-// do it says by the interfaces of optional.go.
+// cluster/spark, cluster/yarn; each passes cluster/clustertest. A backend implements the
+// interfaces of optional.go for what else its engine can do.
 type Backend interface {
-	// Allocate returns once the engine has accepted the request; agents then dial
-	// in. An error says in one line what the engine cannot give.
+	// Allocate returns when the engine has accepted the request. The agents connect later.
+	// An error says in one line what the engine cannot provide.
 	Allocate(ctx context.Context, req Request) (Allocation, error)
-	// Recover takes an allocation up again from what Saved held, after a driver died. An
-	// ErrEngineAway leaves it to a later driver.
+	// Recover returns the allocation of an earlier driver, which died, from the bytes that
+	// its Saved returned. With ErrEngineAway the state is kept, and a later driver tries again.
 	Recover(ctx context.Context, req Request, saved []byte) (Allocation, error)
 }
 
-// ErrEngineAway says that an engine does not answer. What it runs for the cluster may live.
+// ErrEngineAway means that the engine does not answer. The cluster's executors may still run.
 var ErrEngineAway = errors.New("the cluster may live: %tfcluster attach asks for it again, shutdown gives it up")
 
-// Allocation is what an engine granted; optional.go has what it may do besides. Its methods may be called from any goroutine.
+// Allocation is the set of executors that an engine grants to a cluster. optional.go lists
+// optional methods. All methods may be called from any goroutine.
 type Allocation interface {
-	// ID is the engine's name for it: application_…, app-…, local-4711.
+	// ID returns the engine's identifier: application_…, app-…, local-4711.
 	ID() string
-	// Events tells what happens to executors until Release. The channel is
-	// never closed.
+	// Events returns the channel of the executors' events until Release. It is never closed.
 	Events() <-chan Event
-	// Replace ends what is left of an executor and asks for another in its place,
-	// whose agent joins under the same ID with a higher attempt.
+	// Replace ends the processes of an executor and requests another executor, whose
+	// agent joins with the same ID and a higher attempt.
 	Replace(ctx context.Context, id ExecutorID) error
-	// Saved is what Recover needs; it holds no secret beyond what the 0600 state file may.
+	// Saved returns the bytes for Recover. They are written to the state file, mode 0600.
 	Saved() []byte
-	// Release gives everything back. It may be called again. status, with a line that
-	// explains it, is what an engine shows that shows how an allocation ended.
+	// Release returns all executors to the engine. It may be called more than once. An engine
+	// that shows a final status shows status, and diagnostics, one line, as its explanation.
 	Release(ctx context.Context, status FinalStatus, diagnostics string) error
 }
 
-// FinalStatus is how what a cluster was reserved for has ended.
+// FinalStatus is the outcome of a cluster, as YARN shows it for an application.
 type FinalStatus int
 
-// A cluster that was made for one run ends as that run does. Another has Succeeded
-// wherever it was reserved, whatever its runs have come to.
+// A cluster for one run has the outcome of that run. Any other cluster has Succeeded once it
+// was ready, whatever the outcome of its runs.
 const (
 	Succeeded FinalStatus = iota
 	Failed
 	Killed // by a person or a signal
 )
 
-// Check is one thing that was looked at for a person: what it is, what was found, and
-// how what is missing is had.
+// Check is a line of doctor: the thing checked, the result, and how to install or repair
+// what is missing.
 type Check struct {
 	What, Found string
 	Remedy      string // "": nothing is missing
 }
 
-// Request is what a backend must provide.
+// Request is a request for executors to a backend.
 type Request struct {
 	Cluster string
-	// Identity is the cluster's alone, whatever others are called: what it keeps on hosts
-	// and at its engine is named by it.
+	// Identity is unique to the cluster, also among clusters of the same name. It is part of
+	// the names of folders on hosts and of objects at the engine.
 	Identity  string
 	Executors []ExecutorRequest
 	Reserve   *clusterpb.ReserveRequest
-	// AgentConfig makes the configuration an agent reads on its standard input:
-	// it holds a key, so it never travels in an argument or an environment.
+	// AgentConfig returns the configuration that an agent reads from its standard input. It
+	// contains a private key: it must not be an argument or an environment variable.
 	AgentConfig func(id ExecutorID, attempt int) (*clusterpb.AgentConfig, error)
 	// Program is the tfcluster binary to run as agent.
 	Program string
-	// StateDir is the cluster's own folder, 0700, kept until shutdown.
+	// StateDir is a folder of this cluster, mode 0700, removed after shutdown.
 	StateDir string
-	// Waiting is called with what all executors wait for, as long as the engine names none of
-	// them; nil: nobody wants to know.
+	// Waiting is called with the reason for which all executors wait, while the engine does
+	// not report it for single executors. May be nil.
 	Waiting func(why string)
 }
 
-// ExecutorRequest is one executor: whose task it will be and what it needs.
+// ExecutorRequest is the request for one executor: its task and its resources.
 type ExecutorRequest struct {
 	ID   ExecutorID
 	Task TaskID
 	Each *clusterpb.Resources
 }
 
-// ExecutorRequests are the executors of a request's roles, in the order of their tasks.
+// ExecutorRequests returns the requests for the executors of roles, in the order of their tasks.
 func ExecutorRequests(roles []*clusterpb.Role) []ExecutorRequest {
 	var execs []ExecutorRequest
 	for i, t := range Tasks(roles) {
@@ -110,55 +110,55 @@ func resourcesOf(roles []*clusterpb.Role, name string) *clusterpb.Resources {
 // Event is one of Pending, Reallocated, Granted, BackedOff, StateChanged, Lost, Warning, Terminated.
 type Event interface{ event() }
 
-// Pending says in the engine's words what an executor waits for.
+// Pending is the reason for which an executor is not granted yet, as the engine words it.
 type Pending struct {
 	Executor ExecutorID
 	Why      string
 }
 
-// Reallocated says that nothing is left to take back of an earlier driver's executor, and that
-// the engine is asked for this attempt in its place. An agent of it that still speaks is
-// about to be ended. Recover tells it before it returns.
+// Reallocated means that an executor of an earlier driver cannot be recovered, and that the
+// backend has requested this attempt instead. If the earlier agent still sends messages, it is
+// about to be ended. Recover sends the event before it returns.
 type Reallocated struct {
 	Executor ExecutorID
 	Attempt  int
 }
 
-// Granted says that the engine gave an executor and its agent is being started.
+// Granted means that the engine has granted an executor, whose agent is being started.
 type Granted struct {
 	Executor ExecutorID
 	Attempt  int
 	Host     string
-	PID      int // of the agent, where it is known
-	// Recovered is whether its agent is an earlier driver's, which is to come back.
+	PID      int // of the agent, if known
+	// Recovered: an earlier driver started the agent, which is expected to join again.
 	Recovered bool
 }
 
-// BackedOff says that a reservation that is not whole gave back to the engine what it
-// held, and asks again in a while: whose attempts these are then. Agents of earlier ones
-// are about to be ended. No cluster is told so that was ready with what it holds.
+// BackedOff means that a partially filled reservation has released its executors and will
+// request them again later, with the next attempts. Agents of earlier attempts are about to be
+// ended. It is never sent once the cluster has been ready.
 type BackedOff struct {
 	Attempts map[ExecutorID]int
-	Why      string // for the person who waits, in a line
+	Why      string // one line, for the user
 }
 
-// StateChanged says that what Saved gives is another though no executor is, such as the secret
-// by which another driver goes on.
+// StateChanged means that Saved returns other bytes although no executor has changed, for
+// example after the engine has issued a new token.
 type StateChanged struct{}
 
-// Lost says that an executor is gone, with the engine's reason.
+// Lost means that an executor has ended, with the engine's reason.
 type Lost struct {
 	Executor  ExecutorID
 	Attempt   int
 	Cause     string   // one line
-	LastLines []string // the last lines that its agent wrote, where the engine knows them
+	LastLines []string // the last lines of its agent, if the engine has them
 }
 
-// Warning says what a person should know of the engine, in one line.
+// Warning is a line about the engine for the user.
 type Warning struct{ Text string }
 
-// Terminated says that what the whole allocation lived in is gone, and no executor can be
-// had any more: the cluster ends.
+// Terminated means that the engine has ended the whole allocation, such as an application or a
+// session: no executor can be granted any more, and the cluster ends.
 type Terminated struct{ Cause string }
 
 func (Pending) event()      {}

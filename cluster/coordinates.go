@@ -7,16 +7,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// clusterSpec is the variable that has the whole specification, as every task's
-// environment has it unless a person's own variable is called so.
+// clusterSpec is the environment variable of every task that contains the whole specification,
+// unless the user sets a variable of this name.
 const clusterSpec = "CLUSTER_SPEC"
 
-// boardRole is the role whose tasks get their port as TB_PORT too, as at TonY.
+// boardRole is the role whose tasks also get their port as TB_PORT, as TonY does.
 const boardRole = "tensorboard"
 
-// PlaceEnv returns the variables that tell every task its place, whatever it runs, beside
-// clusterSpec: role, index, number of tasks of the role, and the address that the others know.
-// A person's own variables of these names win.
+// PlaceEnv returns the environment variables that every task has besides clusterSpec, with any
+// program: role, index, number of tasks of the role, and the task's address and port. Variables
+// of these names that the user sets take precedence.
 func (s Spec) PlaceEnv(task TaskID) map[string]string {
 	env := map[string]string{
 		"JOB_NAME": task.Role, "TASK_INDEX": strconv.Itoa(task.Index), "TASK_NUM": strconv.Itoa(max(1, len(s[task.Role]))),
@@ -36,9 +36,9 @@ func (s Spec) PlaceEnv(task TaskID) map[string]string {
 	return env
 }
 
-// trainers are the tasks that train together, in the order of their ranks: the chief,
-// then the workers. rank is a task's, -1 where it is none of them; first is the address of
-// the first, "" where there are none.
+// trainers returns the tasks that train together, in the order of their ranks: the chief, then
+// the workers. rank is the rank of a task, or -1 if it is not one of them; first is the address
+// of rank 0, or "" if there is none.
 func (s Spec) trainers(task TaskID) (rank, size int, first string) {
 	rank = -1
 	for _, role := range []string{Chief, Worker} {
@@ -53,9 +53,9 @@ func (s Spec) trainers(task TaskID) (rank, size int, first string) {
 	return rank, size, first
 }
 
-// FrameworkEnv are by what a framework's processes find one another, but for what SpecVariables
-// has. Those that do not train are told where the first that does is, and how many there are;
-// they have no rank.
+// FrameworkEnv returns the environment variables by which the processes of a framework connect to
+// each other, without those of SpecVariables. Tasks that do not train get the address of rank 0 and
+// the number of ranks, but no rank.
 func (s Spec) FrameworkEnv(framework string, task TaskID) map[string]string {
 	rank, trainers, first := s.trainers(task)
 	size := strconv.Itoa(trainers)
@@ -88,8 +88,8 @@ func (s Spec) FrameworkEnv(framework string, task TaskID) map[string]string {
 	return env
 }
 
-// SpecVariables are the variables of a task's environment that have the specification in
-// them. own is whether a person's own variable is called so.
+// SpecVariables returns the environment variables of a task that contain the specification. own
+// reports whether the user sets a variable of a name; such a variable is left out.
 func SpecVariables(framework string, task TaskID, own func(name string) bool) []*clusterpb.SpecVariable {
 	var variables []*clusterpb.SpecVariable
 	if !own(clusterSpec) {

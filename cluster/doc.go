@@ -1,12 +1,12 @@
-// Package cluster holds the nouns of a TensorFlow cluster, and what a backend implements:
+// Package cluster has the types of a cluster and the interfaces that a backend implements.
 //
-//	Cluster      reserve to shutdown
-//	Allocation   what a Backend was granted by its engine
-//	Executor     a place in it; the agent is our process there
-//	Role, Task   TensorFlow's words: worker, worker:1
-//	Run          one start to its end
+//	Cluster      from reserve to shutdown
+//	Allocation   the executors that an engine has granted to a Backend
+//	Executor     a place for one task; the agent is the process of tfcluster on it
+//	Role, Task   as in TensorFlow: worker, worker:1
+//	Run          one start of a program, until its end
 //
-// What acts on them is in the packages below: lifecycle decides what happens next,
-// coordinator does it, logstore keeps the tasks' lines, results a run's record, state what
-// outlives a driver, auth the certificates; client finds and starts drivers.
+// The packages below use them: lifecycle decides the next actions, coordinator executes them,
+// logstore stores the lines of tasks, results the records of runs, state what survives a driver,
+// auth the certificates. client finds and starts drivers.
 package cluster

@@ -8,61 +8,62 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Engine describes an engine that reserve --backend names: what the verbs and a cluster's
-// driver do differently on it. Each backend's package makes its own, engines.go of the
-// program lists them, and nothing else compares names of engines.
+// Engine describes an engine of reserve --backend to the verbs and the driver: its options,
+// defaults and properties. Each backend's package has a function that returns it, and engines.go
+// of the program lists them. No other code compares the names of engines.
 type Engine struct {
-	Name    string // of --backend, and in the names of clusters: yarn-1
-	Title   string // as people write it: YARN
+	Name    string // value of --backend, and prefix of the clusters' names: yarn-1
+	Title   string // for texts: YARN
 	Backend Backend
-	// Options are those of reserve and run that only this engine has, or some engines.
+	// Options are options of reserve and run that not every engine has.
 	Options []EngineOption
 	// NodeLabels: a role can ask for nodes with a label (--node-label).
 	NodeLabels bool
-	// OnThisHost: executors are processes of the driver's host. They read files where these
-	// lie, and start in the notebook's folder.
+	// OnThisHost: executors are processes on the driver's host. They read the user's files
+	// in place, and tasks start in the notebook's folder.
 	OnThisHost bool
-	// NotebookSession: a cluster can be on a SparkSession of the notebook.
+	// NotebookSession: a cluster can run on a SparkSession of the notebook.
 	NotebookSession bool
-	// Hadoop: the engine is Hadoop's. A request takes the notebook's HADOOP_CONF_DIR and
-	// HADOOP_USER_NAME with it, and results go to the user's folder on HDFS without --dir.
+	// Hadoop: the engine belongs to Hadoop. A request contains the notebook's HADOOP_CONF_DIR
+	// and HADOOP_USER_NAME, and without --dir results go to the user's folder on HDFS.
 	Hadoop bool
-	// OrphanGrace is how long executors wait for a driver that died; 0: the default.
+	// OrphanGrace is how long executors wait after their driver died; 0: the default.
 	OrphanGrace time.Duration
-	// Diagnose looks, for doctor, at what this machine has and lacks for the engine. The
-	// request has the notebook's interpreter and, with Hadoop, its configuration. May be nil.
+	// Diagnose returns the lines of doctor about the engine on this machine. The request has
+	// the notebook's interpreter and, with Hadoop, its configuration. May be nil.
 	Diagnose func(ctx context.Context, r *clusterpb.ReserveRequest) []Check
-	// History is what the engine knows of applications that are over; nil: nothing.
+	// History reads about applications that have ended; nil: the engine keeps nothing.
 	History EngineHistory
 }
 
-// EngineHistory is what an engine keeps of applications, also of those that are over.
+// EngineHistory reads what an engine keeps about applications, also after their end.
 type EngineHistory interface {
-	// IsApplication tells the engine's name of an application from a cluster's name.
+	// IsApplication reports whether a name is an application ID of this engine. A cluster's
+	// name never is.
 	IsApplication(name string) bool
-	// ReadLogs is ApplicationHistory.ContainerLogs without an allocation. r says which
-	// engine is meant; locations is what LogLocations gave, or nil.
+	// ReadLogs does what ApplicationHistory.ContainerLogs does, without an allocation. r has
+	// the engine's configuration; locations is the result of LogLocations, or nil.
 	ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error
-	// Outcomes returns how applications stand or ended, by their ids, as far as the
-	// engine tells within a few seconds.
+	// Outcomes returns the state or final status of applications, by ID. An application
+	// is missing if the engine does not answer within a few seconds.
 	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string
 }
 
-// OptionKind is what the value of an engine's option is.
+// OptionKind is the type of the value of an engine's option.
 type OptionKind int
 
-// Kinds of engines' options.
+// Types of values of engines' options.
 const (
 	TextOption     OptionKind = iota
 	FlagOption                // no value
 	CountOption               // a whole number from 0 to Max
-	KeyValueOption            // K=V, in the request as NAME.K
+	KeyValueOption            // K=V; the request has the key NAME.K
 	ObjectOption              // the name of an object of the notebook
-	SizeOption                // an amount of memory, in the request as bytes
+	SizeOption                // an amount of memory; the request has the number of bytes
 )
 
-// EngineOption is an option of reserve that reaches the backend as it is, in the request's
-// map engine under the option's name. Engines that have an option of the same name share it.
+// EngineOption is an option of reserve that is passed to the backend unchanged, in the
+// request's map `engine` under the option's name. Engines may share an option.
 type EngineOption struct {
 	Name, Meta, Help string
 	Kind             OptionKind
@@ -98,7 +99,7 @@ func (es Engines) NamesOf(keep func(Engine) bool) []string {
 	return names
 }
 
-// OfApplication returns the engine that gave an application its name.
+// OfApplication returns the engine whose application ID a name is.
 func (es Engines) OfApplication(name string) (Engine, bool) {
 	i := slices.IndexFunc(es, func(e Engine) bool { return e.History != nil && e.History.IsApplication(name) })
 	if i < 0 {

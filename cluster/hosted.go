@@ -7,71 +7,69 @@ import (
 	"net/http"
 )
 
-// RemoteDriver is a driver that an engine runs, as whoever submitted it sees it. Its methods
-// may be called from any goroutine.
+// RemoteDriver is a driver that an engine runs, seen from the client that submitted it. All
+// methods may be called from any goroutine.
 type RemoteDriver interface {
-	// ID is the engine's name for it: application_….
+	// ID returns the engine's identifier: application_….
 	ID() string
-	// Saved is what Find needs.
+	// Saved returns the bytes for Find.
 	Saved() []byte
-	// Endpoint is the HOST:PORT at which the driver answers now; "" while there is none,
-	// for which waits is the engine's reason, if it tells one. It fails with ErrEnded
-	// once the engine has ended it for good.
+	// Endpoint returns the HOST:PORT of the running driver. While there is none, address is ""
+	// and waits is the engine's reason, if known. After the engine has ended the application,
+	// the error is ErrEnded.
 	Endpoint(ctx context.Context) (address, waits string, err error)
-	// Kill ends the driver and its executors by force, and removes what is left of them.
-	// One that has ended is as good.
+	// Kill ends the driver and its executors by force, and removes their files. It succeeds
+	// if they have ended already.
 	Kill(ctx context.Context) error
 	Close() error
 }
 
-// DriverHost is what a driver that an engine runs has of its engine. The driver calls
-// Listening before its backend is asked for executors.
+// DriverHost is the engine, seen from a driver that it runs. The driver calls Listening
+// before it asks the backend for executors.
 type DriverHost interface {
-	// Host is the name of this machine for those who dial the driver.
+	// Host returns the name of this machine to which clients and agents connect.
 	Host() string
-	// Listening tells the engine where clients and agents dial, and the URL of a page
-	// that shows the cluster.
+	// Listening publishes the address to which clients and agents connect, and the URL of a
+	// page that shows the cluster.
 	Listening(address, page string)
-	// OpenArtifact opens a content that DriverLauncher's Upload was given, by its SHA-256
-	// in hex.
+	// OpenArtifact opens a file that DriverLauncher's Upload stored, by its SHA-256 in hex.
 	OpenArtifact(ctx context.Context, digest string) (io.ReadCloser, error)
 	StateStore
 	PageHost
 }
 
-// StateStore keeps what the next driver has to know, which the engine starts when this one
-// dies.
+// StateStore stores the state for the next driver, which the engine starts if this one dies.
 type StateStore interface {
-	// SaveState keeps it in the place of what was kept before. It does not wait.
+	// SaveState replaces the stored state. It does not wait for the write.
 	SaveState(state []byte)
-	// SaveStart keeps how the active run was started, which may be large, beside the state. It
-	// does not wait.
+	// SaveStart replaces the stored start request of the active run, which may be large. It
+	// does not wait for the write.
 	SaveStart(start []byte)
-	// LoadStart returns what an earlier driver gave to SaveStart; nil: nothing.
+	// LoadStart returns the start request that an earlier driver stored; nil: there is none.
 	LoadStart(ctx context.Context) ([]byte, error)
-	// Flush waits until what SaveState and SaveStart were given before is kept.
+	// Flush waits until the writes of earlier SaveState and SaveStart calls have finished.
 	Flush(ctx context.Context) error
 }
 
-// PageHost is what the page that shows a cluster has of the engine.
+// PageHost is the engine, seen from the web page of a cluster.
 type PageHost interface {
-	// Authorize lets only those see the page whom the engine has let.
+	// Authorize wraps the page so that only users whom the engine has authorized can see it.
 	Authorize(page http.Handler) http.Handler
-	// LogPage is the URL of the engine's own page for what an executor's container
-	// wrote; "": there is none.
+	// LogPage returns the URL of the engine's page with the logs of an executor's container;
+	// "": there is none.
 	LogPage(id ExecutorID) string
 }
 
-// ErrEnded says that an engine has ended a driver that it ran.
+// ErrEnded means that an engine has ended a driver that it ran.
 var ErrEnded = errors.New("the engine has ended the cluster")
 
-// EngineManaged is the key of a request that wants its driver run by the engine.
+// EngineManaged is the key of a request whose driver the engine is to run (--managed).
 const EngineManaged = "managed"
 
 // EngineConf is the prefix of the keys of an engine's own settings, whose values may be secrets.
 const EngineConf = "conf."
 
-// Keys of a request to an engine of Hadoop's: the folder of the configuration, and the user.
+// Keys of a request to a Hadoop engine: the folder of the configuration, and the user.
 const (
 	EngineConfDir = "conf-dir"
 	EngineUser    = "user"

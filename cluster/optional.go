@@ -1,17 +1,17 @@
-// Optional interfaces of a backend and of what it grants. The coordinator, the driver and
-// the driver proxy look for each by a type assertion; what an engine cannot do is left out.
+// Optional interfaces of backends and allocations. The coordinator, the driver and the driver
+// proxy find them by type assertions. A backend implements those that apply to its engine.
 //
 //	interface           of          implement it when                                              implemented by
 //	RemoteEngine        Backend     executors are on other machines than the driver                spark, yarn
 //	DriverLauncher      Backend     the engine can run the driver itself (--managed)               yarn
-//	AgentLogs           Allocation  what an agent wrote that never joined can be shown             local, spark, yarn
-//	ApplicationHistory  Allocation  the engine has names for people, and keeps containers' logs    yarn
+//	AgentLogs           Allocation  the log of an agent that never joined can be read              local, spark, yarn
+//	ApplicationHistory  Allocation  the engine has applications and keeps the containers' logs     yarn
 //	SessionSharer       Allocation  a notebook can use the engine's session beside the cluster     spark
-//	NodeExcluder        Allocation  nodes from which agents do not come can be left out            yarn
-//	AddressPublisher    Allocation  agents can look up where a driver is that has moved            yarn
+//	NodeExcluder        Allocation  nodes on which agents fail can be excluded from requests       yarn
+//	AddressPublisher    Allocation  agents can look up the new address of a driver                 yarn
 //
-// hosted.go has what a DriverLauncher gives: RemoteDriver to whoever submitted the driver,
-// DriverHost to the driver.
+// hosted.go has the two sides of a DriverLauncher: RemoteDriver for the client that submitted
+// the driver, DriverHost for the driver.
 
 package cluster
 
@@ -26,82 +26,82 @@ import (
 
 // RemoteEngine is a Backend whose executors are on other machines than the driver.
 type RemoteEngine interface {
-	// Advertise returns the host name or address of this machine at which executors dial
-	// the driver, for a request that names none. Others' agents dial loopback.
+	// Advertise returns the host name or address of this machine to which executors connect,
+	// for a request without --advertise. Agents of other backends use the loopback interface.
 	Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (host string, err error)
-	// InitialStatus says in a few words what Allocate waits for.
+	// InitialStatus returns, in a few words, what Allocate waits for.
 	InitialStatus(r *clusterpb.ReserveRequest) string
-	// FailureDetectionDelay is how long after an agent's end Lost comes, as a rule; 0 where
-	// the engine does not notice that end, or does not know its cause.
+	// FailureDetectionDelay returns the usual time from the end of an agent to the event
+	// Lost; 0 if the engine does not detect that end or does not know its cause.
 	FailureDetectionDelay() time.Duration
 }
 
-// DriverLauncher is a Backend whose engine can run a cluster's driver itself: the cluster
-// then goes on without the machine that submitted it, and nodes need no route to that.
+// DriverLauncher is a Backend whose engine can run the driver of a cluster: the cluster then
+// does not need the machine that submitted it, and nodes need no route to that machine.
 type DriverLauncher interface {
-	// Submit asks the engine to run a driver for the request. input, which is secret,
-	// is what that driver reads. An error says in one line what the engine cannot give.
+	// Submit asks the engine to run a driver for the request. The driver reads input, which
+	// contains secrets. An error says in one line what the engine cannot provide.
 	Submit(ctx context.Context, req Request, input []byte) (RemoteDriver, error)
-	// Upload puts a content of --files or --venv where the driver's OpenArtifact has it,
-	// unless it is there.
+	// Upload stores a file of --files or --venv for the driver's OpenArtifact, unless it is
+	// stored already.
 	Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error
-	// Find takes up what Saved held of one that was submitted.
+	// Find returns a submitted driver from the bytes that its Saved returned.
 	Find(r *clusterpb.ReserveRequest, saved []byte) (RemoteDriver, error)
 }
 
-// AgentLogs is an Allocation that can show what an agent wrote that never joined.
+// AgentLogs is an Allocation that can read the log of an agent that never joined.
 type AgentLogs interface {
 	// Logs opens the log of an executor's last agent.
 	Logs(ctx context.Context, id ExecutorID) (io.ReadCloser, error)
 }
 
-// ApplicationHistory is an Allocation whose engine has names for people of what it grants,
-// and keeps what containers wrote, also those that are gone. An allocation may be several
-// applications one after the other.
+// ApplicationHistory is an Allocation whose engine has applications and keeps the logs of
+// their containers, also after these have ended. An allocation may be several applications, one
+// after the other.
 type ApplicationHistory interface {
-	// Applications are those, oldest first.
+	// Applications returns the applications of the allocation, oldest first.
 	Applications() []Application
-	// ContainerLogs calls emit in turn with lines; heading says whose they are and is ""
-	// where they continue. A heading without lines is a remark. It ends with emit's error.
+	// ContainerLogs calls emit with the lines of one log after another. heading names the log;
+	// "" continues the log of the call before. A heading without lines is a remark. An error of
+	// emit ends it and is returned.
 	ContainerLogs(ctx context.Context, q LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error
-	// LogLocations is what whoever reads the logs later must know; JSON without a secret.
+	// LogLocations returns where the logs can be read later, as JSON without secrets.
 	LogLocations() []byte
 }
 
-// Application is an allocation as its engine calls it: an application of YARN's.
+// Application is an application of the engine, such as YARN.
 type Application struct {
 	ID    string    `json:"id"`
 	State string    `json:"state"` // running, or how it ended
 	Since time.Time `json:"since"`
 }
 
-// LogQuery selects from the logs that an engine keeps.
+// LogQuery selects lines of the logs that an engine keeps.
 type LogQuery struct {
-	Allocation string         // the engine's name for it: application_…; "": all that the cluster has been
-	Task       string         // "" = all; worker:1, a role, or the engine's name of a container
+	Allocation string         // application_…; "": all applications of the cluster
+	Task       string         // worker:1, a role, or the ID of a container; "": all
 	Last       int            // lines of each log; 0 = all
 	Grep       *regexp.Regexp // nil: every line
 }
 
-// SessionSharer is an Allocation whose engine's session a notebook can use beside the
-// cluster.
+// SessionSharer is an Allocation in a session of the engine that a notebook can use too.
 type SessionSharer interface {
-	// Session says how; the reply may hold a secret.
+	// Session returns how to connect to the session. The reply may contain a secret.
 	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
 }
 
-// NodeExcluder is an Allocation that leaves out nodes from which agents do not come.
+// NodeExcluder is an Allocation that excludes nodes on which agents fail to start.
 type NodeExcluder interface {
-	// AgentJoined says that the agent of an executor's attempt is here. unfit is why it is of no
-	// use, so that another is about to be asked for; "": it is.
+	// AgentJoined reports that the agent of an executor's attempt has joined. If unfit is not
+	// "", it is the reason why the executor cannot be used and is about to be replaced.
 	AgentJoined(id ExecutorID, attempt int, unfit string)
-	// ClearExclusions has it ask for every node again: somebody may have repaired one.
+	// ClearExclusions ends all exclusions: a node may have been repaired.
 	ClearExclusions()
 }
 
-// AddressPublisher is an Allocation whose agents, where they cannot dial the driver any more
-// at the address that they were given, look up another.
+// AddressPublisher is an Allocation whose agents look up the address of the driver when they
+// cannot connect to the address in their configuration.
 type AddressPublisher interface {
-	// PublishAddress says at which HOST:PORT they find it from now on.
+	// PublishAddress writes the address, HOST:PORT, where agents look it up.
 	PublishAddress(ctx context.Context, address string) error
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Roles of a TensorFlow cluster (tf.train.ClusterSpec). A user may add others,
-// such as a sidecar: they get executors and tasks but no place in TF_CONFIG.
+// Roles of a TensorFlow cluster (tf.train.ClusterSpec). A user may add other roles, such as a
+// sidecar: they have executors and tasks but are not in TF_CONFIG.
 const (
 	Chief     = "chief"
 	Worker    = "worker"
@@ -20,27 +20,27 @@ const (
 	Evaluator = "evaluator"
 )
 
-// States of a run that is over, as RunStatus has them.
+// States of a run that has ended, in RunStatus.
 const (
 	RunFinished = "finished"
 	RunFailed   = "failed"
 	RunStopped  = "stopped"
 )
 
-// TaskID names a task as TensorFlow does: a role and an index in it.
+// TaskID identifies a task as TensorFlow does, by its role and its index in the role.
 type TaskID struct {
 	Role  string
 	Index int
 }
 
-// String is "worker:1".
+// String returns the form worker:1.
 func (t TaskID) String() string { return t.Role + ":" + strconv.Itoa(t.Index) }
 
 var roleName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
 })
 
-// ParseTask reads "worker:1"; a role alone means its task 0.
+// ParseTask parses "worker:1"; a role without an index is its task 0.
 func ParseTask(s string) (TaskID, error) {
 	role, index, found := strings.Cut(s, ":")
 	if !roleName().MatchString(role) {
@@ -56,11 +56,10 @@ func ParseTask(s string) (TaskID, error) {
 	return TaskID{Role: role, Index: n}, nil
 }
 
-// maxTasks bounds one role: beyond it a request is a slip of the keyboard.
+// maxTasks is the maximum number of tasks of a role; a larger number is a typing error.
 const maxTasks = 10_000
 
-// roleRank orders roles as people list them: chief first, then those who train,
-// those who hold parameters, those who watch.
+// roleRank returns the position of a role in lists: chief, worker, ps, evaluator, others.
 func roleRank(role string) int {
 	if i := slices.Index([]string{Chief, Worker, PS, Evaluator}, role); i >= 0 {
 		return i
@@ -68,7 +67,7 @@ func roleRank(role string) int {
 	return 4
 }
 
-// CompareTasks orders tasks for people: chief, workers, ps, evaluator, others by name.
+// CompareTasks compares tasks for lists: chief, workers, ps, evaluator, others by name.
 func CompareTasks(a, b TaskID) int {
 	if d := roleRank(a.Role) - roleRank(b.Role); d != 0 {
 		return d
@@ -79,7 +78,7 @@ func CompareTasks(a, b TaskID) int {
 	return a.Index - b.Index
 }
 
-// Tasks lists the tasks of the roles in people's order.
+// Tasks returns the tasks of the roles, in the order of CompareTasks.
 func Tasks(roles []*clusterpb.Role) []TaskID {
 	var tasks []TaskID
 	for _, r := range roles {
@@ -91,7 +90,7 @@ func Tasks(roles []*clusterpb.Role) []TaskID {
 	return tasks
 }
 
-// Describe says how many executors the roles make: "7 executors = chief + 4 workers + 2 ps".
+// Describe returns the number of executors of the roles: "7 executors = chief + 4 workers + 2 ps".
 func Describe(roles []*clusterpb.Role) string {
 	total := 0
 	var parts []string
@@ -119,7 +118,7 @@ func Describe(roles []*clusterpb.Role) string {
 	return fmt.Sprintf("%d %s = %s", total, noun, strings.Join(parts, " + "))
 }
 
-// Validate checks the roles a person asked for.
+// Validate checks the roles of a request.
 func Validate(roles []*clusterpb.Role) error {
 	total := 0
 	seen := map[string]bool{}

@@ -10,17 +10,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Kinds of roles: what the end of its tasks means for the run.
+// Kinds of roles. They define the effect of a task's end on the run.
 const (
 	Tracked   = "tracked"   // the run waits for their ends, and fails with the first that fails
 	Untracked = "untracked" // not waited for: they are ended with the run, but fail it as tracked ones do
 	Sidecar   = "sidecar"   // not waited for, and a failure is but told
 )
 
-// Kinds are all there are.
+// Kinds lists all kinds of roles.
 func Kinds() []string { return []string{Tracked, Untracked, Sidecar} }
 
-// Frameworks whose coordinates a program's tasks can be given.
+// Frameworks whose environment variables the tasks of a program can get.
 const (
 	TensorFlow = "tensorflow" // TF_CONFIG
 	PyTorch    = "pytorch"    // MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, …
@@ -28,11 +28,11 @@ const (
 	Plain      = "none"       // the roles' addresses alone; the program is a command
 )
 
-// Frameworks are all there are, the default first.
+// Frameworks lists all frameworks, the default first.
 func Frameworks() []string { return []string{TensorFlow, PyTorch, JAX, Plain} }
 
-// kindByName is a role's kind where none is given: parameter servers never end by
-// themselves, whoever only looks on fails nothing.
+// kindByName returns the default kind of a role: parameter servers never end by themselves, and
+// the failure of a sidecar does not fail the run.
 func kindByName(role string) string {
 	switch role {
 	case PS:
@@ -43,10 +43,10 @@ func kindByName(role string) string {
 	return Tracked
 }
 
-// KindOf is a role's kind: the one that was asked for, or its name's.
+// KindOf returns the kind of a role: the requested one, or the default of its name.
 func KindOf(r *clusterpb.Role) string { return cmp.Or(r.GetKind(), kindByName(r.GetName())) }
 
-// validateKinds checks what roles are to one another.
+// validateKinds checks the kinds of the roles and their dependencies.
 func validateKinds(roles []*clusterpb.Role) error {
 	byName := map[string]*clusterpb.Role{}
 	for _, r := range roles {
@@ -83,8 +83,8 @@ func validateKinds(roles []*clusterpb.Role) error {
 	return nil
 }
 
-// circleFrom is the way from a role back to a role on it, nil where there is none. Roles
-// from which there is none are noted in free, so that each is walked from once.
+// circleFrom returns a path of dependencies from a role that ends at a role on the path, or nil.
+// Roles without such a path are added to free, so that each is visited once.
 func circleFrom(role string, byName map[string]*clusterpb.Role, free map[string]bool, way []string) []string {
 	if i := slices.Index(way, role); i >= 0 {
 		return append(way[i:], role)
@@ -101,8 +101,7 @@ func circleFrom(role string, byName map[string]*clusterpb.Role, free map[string]
 	return nil
 }
 
-// CommandsOnly is whether every role has a command of its own, so that a run needs no
-// program.
+// CommandsOnly reports whether every role has a command, so that a run needs no program.
 func CommandsOnly(roles []*clusterpb.Role) bool {
 	return !slices.ContainsFunc(roles, func(r *clusterpb.Role) bool { return r.GetCount() > 0 && r.GetCommand() == "" })
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Spec is a cluster specification as tf.train.ClusterSpec takes it: for each role
-// the addresses of its tasks in order of their index.
+// Spec is a cluster specification in the form of tf.train.ClusterSpec: for each role the
+// addresses of its tasks, by index.
 type Spec map[string][]string
 
-// NewSpec places every task at its address. Addresses must hold each task from
-// index 0 on without a gap.
+// NewSpec returns the specification of tasks and their addresses. The indices of each role
+// must begin at 0 and have no gap.
 func NewSpec(addresses map[TaskID]string) (Spec, error) {
 	spec := Spec{}
 	for task := range addresses {
@@ -46,13 +46,13 @@ func NewSpec(addresses map[TaskID]string) (Spec, error) {
 	return spec, nil
 }
 
-// JSON is the specification alone, for ctx.cluster_spec.
+// JSON returns the specification as JSON, for ctx.cluster_spec.
 func (s Spec) JSON() string { return mustJSON(s) }
 
-// tfConfig is TF_CONFIG for a task. An evaluator stands outside the cluster it watches,
-// so it is in its own TF_CONFIG's task but not among the roles (tf.estimator's and Keras's
-// rule); nor are roles that TensorFlow does not know, for which its strategies would refuse
-// the whole.
+// tfConfig returns TF_CONFIG for a task. The evaluator is not part of the cluster: it is the
+// `task` of its own TF_CONFIG but not in `cluster` (the rule of tf.estimator and Keras). Roles
+// that TensorFlow does not have are not in `cluster` either, since its strategies reject a
+// specification with them.
 func tfConfig(task TaskID) *clusterpb.SpecVariable {
 	type taskConfig struct {
 		Type  string `json:"type"`
@@ -63,12 +63,12 @@ func tfConfig(task TaskID) *clusterpb.SpecVariable {
 	}
 }
 
-// HostPort joins what a peer dials.
+// HostPort returns the address of a peer, HOST:PORT.
 func HostPort(host string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// mustJSON is for values that cannot fail to encode.
+// mustJSON encodes a value whose encoding cannot fail.
 func mustJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
