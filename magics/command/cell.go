@@ -4,18 +4,18 @@ import (
 	"strings"
 )
 
-// script is a cell made of magics alone.
+// script is the content of a cell that consists of magics alone.
 type script struct {
-	lines   []string // what follows %tfcluster, a logical line each
+	lines   []string // the text after %tfcluster, one entry per logical line
 	body    string   // of %%tfcluster
 	hasBody bool
 }
 
-// magicName is what a line of ours begins with, after %.
+// magicName is the name of our magic, after %.
 const magicName = "tfcluster"
 
-// readCell takes a cell apart when every line of it is %tfcluster, blank or a
-// comment, or when it begins with %%tfcluster. Any other cell is Python's.
+// readCell parses a cell in which every line is %tfcluster, blank or a comment, or which begins
+// with %%tfcluster. ok is false for any other cell, which is for Python.
 func readCell(code string) (script, bool) {
 	code = strings.ReplaceAll(code, "\r\n", "\n")
 	var s script
@@ -46,7 +46,7 @@ func readCell(code string) (script, bool) {
 	return s, len(s.lines) > 0
 }
 
-// logicalLine cuts the first line off, with those that \ continues it on.
+// logicalLine returns the first line with its \ continuations, and the rest.
 func logicalLine(code string) (line, rest string) {
 	at := 0
 	for {
@@ -66,7 +66,7 @@ func logicalLine(code string) (line, rest string) {
 	}
 }
 
-// magicLine gives what follows %tfcluster. %tfcluster? and ?%tfcluster ask for help.
+// magicLine returns the text after %tfcluster. %tfcluster? and ?%tfcluster ask for help.
 func magicLine(text, mark string) (after string, ok bool) {
 	if asked, found := strings.CutPrefix(text, "?"); found {
 		after, ok := magicLine(strings.TrimLeft(asked, "? "), mark)

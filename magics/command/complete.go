@@ -10,30 +10,30 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// Completion is what a front end offers between two positions of a cell, counted
-// in code points.
+// Completion is the candidates for the text between two positions of a cell, in code
+// points.
 type Completion struct {
 	Matches []string `json:"matches"`
 	Start   int      `json:"start"`
 	End     int      `json:"end"`
 }
 
-// Source knows what the table does not: what there is of the values that a line may have.
+// Source returns the values that the table does not contain.
 type Source interface {
-	// Clusters names those that there are, with past also those that are over.
+	// Clusters returns the names of the clusters, with past also of those that have ended.
 	Clusters(past bool) []string
-	// Tasks are the cluster's.
+	// Tasks returns the tasks of the cluster.
 	Tasks() []string
-	// Runs are the cluster's, the newest first.
+	// Runs returns the runs of the cluster, the newest first.
 	Runs() []string
-	// Names are the notebook's.
+	// Names returns the names of the notebook.
 	Names() []string
-	// Paths are the files and folders that a word begins.
+	// Paths returns the files and folders that begin with a word.
 	Paths(word string) []string
 }
 
-// Complete offers verbs, options, values, clusters, tasks, names and paths at a
-// position of a cell's code; nil where the line is not ours.
+// Complete returns the candidates (verbs, options, values, clusters, tasks, names, paths) at a
+// position of a cell's code; nil if the line is not a magic of ours.
 func (t *Table) Complete(code string, cursor int, shell bool, source Source) *Completion {
 	before, ok := magicAt(code, cursor)
 	if !ok {
@@ -56,8 +56,8 @@ func (t *Table) Complete(code string, cursor int, shell bool, source Source) *Co
 	return &Completion{Matches: matches, Start: cursor - utf8.RuneCountInString(prefix), End: cursor}
 }
 
-// magicAt finds the magic line that holds the cursor: what stands before the
-// cursor after %tfcluster.
+// magicAt returns the magic line at the cursor: the text between %tfcluster and the
+// cursor.
 func magicAt(code string, cursor int) (before string, ok bool) {
 	at := 0
 	for i := range code {
@@ -86,7 +86,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 	}
 }
 
-// assignment is what IPython allows before a magic whose value is kept: run = %tfcluster wait.
+// assignment matches the part before a magic whose value is assigned: run = %tfcluster wait.
 var assignment = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
 })
@@ -126,7 +126,7 @@ func (c *completer) find(head []string) []string {
 	return c.words(v)
 }
 
-// programGiven is whether the words before are the program's already.
+// programGiven reports whether an earlier word is the program.
 func (c *completer) programGiven(v *Verb, head []string) bool {
 	for i := 0; i < len(head); i++ {
 		name, isOption := strings.CutPrefix(head[i], "-")
@@ -161,7 +161,7 @@ func (c *completer) options(v *Verb, head []string) []string {
 	return names
 }
 
-// rolesIn are the roles that there may be: TensorFlow's, and those a line names.
+// rolesIn returns the roles that an option may name: TensorFlow's and those of the line.
 func rolesIn(head []string) []string {
 	roles := []string{cluster.Chief, cluster.Worker, cluster.PS, cluster.Evaluator}
 	for i, w := range head {
@@ -225,7 +225,7 @@ func (c *completer) words(v *Verb) []string {
 	return nil
 }
 
-// paths are the files and folders that the word, or the value in it, begins.
+// paths returns the files and folders that begin with the word, or with the value in it.
 func (c *completer) paths() []string {
 	word := c.word
 	if i := strings.LastIndexByte(word, '='); i >= 0 && strings.HasPrefix(word, "--") {

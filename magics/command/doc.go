@@ -1,4 +1,4 @@
-// Package command is the language of %tfcluster: a table of verbs and their options ([Table]),
-// and what it drives: parsing and usage errors, help, completion, Shift-Tab, the reference in the
-// documentation. Which verbs there are, and what they do, is told by whoever makes the table.
+// Package command defines the syntax of %tfcluster. A table of verbs and their options ([Table])
+// defines parsing, usage errors, help, completion, Shift-Tab and the reference in the
+// documentation. Package verbs makes the table and executes the commands.
 package command

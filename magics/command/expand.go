@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Expander knows what the names of a line stand for.
+// Expander returns the values of the names and expressions in a line.
 type Expander interface {
-	// Expand gives each name's value as text, nil for one that there is not.
+	// Expand returns the value of each name as text, nil for a name that does not exist.
 	Expand(ctx context.Context, names []string) (map[string]*string, error)
-	// Evaluate gives an expression's value as text.
+	// Evaluate returns the value of an expression as text.
 	Evaluate(ctx context.Context, expr string) (string, error)
 }
 
-// tokens are a line's words, their names and expressions expanded.
+// tokens returns the words of a line with their names and expressions expanded.
 func tokens(ctx context.Context, words []word, names Expander) ([]token, error) {
 	values, err := lookup(ctx, words, names)
 	if err != nil {
@@ -45,7 +45,7 @@ func tokens(ctx context.Context, words []word, names Expander) ([]token, error) 
 	return expanded, nil
 }
 
-// lookup asks for every $name of a line at once.
+// lookup requests the values of all $names of a line at once.
 func lookup(ctx context.Context, words []word, of Expander) (map[string]string, error) {
 	wanted := map[string]bool{}
 	for _, w := range words {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Usage is the text of help: every verb in a line.
+// Usage returns the text of help, with one line for each verb.
 func (t *Table) Usage(shell bool) string {
 	var b strings.Builder
 	b.WriteString(prefix(shell) + "VERB [options] [words]\n\n")
@@ -34,7 +34,7 @@ func prefix(shell bool) string {
 	return "%tfcluster "
 }
 
-// VerbUsage is one verb's help.
+// VerbUsage returns the help of one verb.
 func (t *Table) VerbUsage(name string, shell bool) (string, error) {
 	v := t.Verb(name)
 	if v == nil {

@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Inspect is the help for the magic under the cursor, as Shift-Tab and
-// %tfcluster VERB? show it; nil where the line is not ours.
+// Inspect returns the help for the magic under the cursor, for Shift-Tab and
+// %tfcluster VERB?; nil if the line is not a magic of ours.
 func (t *Table) Inspect(code string, cursor int, shell bool) map[string]any {
 	before, ok := magicAt(code, wordEnd(code, cursor))
 	if !ok {
@@ -27,7 +27,7 @@ func (t *Table) Inspect(code string, cursor int, shell bool) map[string]any {
 	return map[string]any{"text/plain": text}
 }
 
-// wordEnd moves the cursor to the end of the word it stands in.
+// wordEnd returns the position of the end of the word at the cursor.
 func wordEnd(code string, cursor int) int {
 	runes := []rune(code)
 	cursor = max(cursor, 0)

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// segment is a part of a word: literal text, a name or an expression to expand.
+// segment is a part of a word: literal text, or a name or an expression to expand.
 type segment struct {
 	kind segmentKind
 	text string // the literal, the name or the expression
@@ -21,13 +21,13 @@ const (
 	segExpr                // {expr}
 )
 
-// word is one word of a line, quotes removed.
+// word is a word of a line without its quotes.
 type word struct {
 	segments []segment
-	quoted   bool // some of it was quoted: never help, never a comment
+	quoted   bool // part of it was quoted: it is neither help nor a comment
 }
 
-// literal is the word's text when nothing in it is to be expanded.
+// literal returns the text of the word; ok is false if a part must be expanded.
 func (w word) literal() (string, bool) {
 	var b strings.Builder
 	for _, s := range w.segments {
@@ -39,7 +39,7 @@ func (w word) literal() (string, bool) {
 	return b.String(), true
 }
 
-// lexer reads one logical line: shell quoting, # comments, \ continuation.
+// lexer splits one logical line: shell quoting, # comments, \ continuation.
 type lexer struct {
 	in     string
 	at     int
@@ -50,8 +50,8 @@ type lexer struct {
 	text  strings.Builder // literal text not yet in word
 }
 
-// lex splits a line into words. With expand, {expr} and $name become segments of
-// their own outside single quotes, and {{, }} and $$ stand for {, } and $.
+// lex splits a line into words. With expand, {expr} and $name outside single quotes are segments
+// to expand, and {{, }} and $$ are the characters {, } and $.
 func lex(line string, expand bool) ([]word, error) {
 	l := &lexer{in: line, expand: expand}
 	for l.at < len(l.in) {
@@ -96,7 +96,7 @@ func (l *lexer) endWord() {
 	l.word = nil
 }
 
-// step takes the next character outside quotes, or a whole quotation.
+// step reads the next character outside quotes, or a whole quotation.
 func (l *lexer) step() error {
 	r, size := utf8.DecodeRuneInString(l.in[l.at:])
 	switch {
@@ -171,7 +171,7 @@ func (l *lexer) double() error {
 	return errors.New(`a " is not closed`)
 }
 
-// plain takes one character that quoting does not touch, or an expansion.
+// plain reads a character without a meaning for quoting, or an expansion.
 func (l *lexer) plain() error {
 	rest := l.in[l.at:]
 	if l.expand {
@@ -206,7 +206,7 @@ func (l *lexer) cut(s segment, size int) {
 	l.at += size
 }
 
-// identifier is the Python name that s begins with, or "".
+// identifier returns the Python identifier at the start of s, or "".
 func identifier(s string) string {
 	for i, r := range s {
 		if r == '_' || unicode.IsLetter(r) || (i > 0 && (unicode.IsDigit(r) || unicode.Is(unicode.Mn, r))) {
@@ -217,10 +217,10 @@ func identifier(s string) string {
 	return s
 }
 
-// IsIdentifier is whether s is a Python name.
+// IsIdentifier reports whether s is a Python identifier.
 func IsIdentifier(s string) bool { return s != "" && identifier(s) == s }
 
-// braces reads {expr} at the start of s: brackets inside it balance, and those in
+// braces returns the {expr} at the start of s. Brackets inside it must balance; those in
 // Python strings do not count.
 func braces(s string) (expr string, size int, err error) {
 	depth := 0
@@ -253,7 +253,7 @@ func braces(s string) (expr string, size int, err error) {
 	return "", 0, errors.New("a { is not closed; inside single quotes { is literal, elsewhere {{ is")
 }
 
-// quotation is the length of the Python string at the start of s, or -1.
+// quotation returns the length of the Python string at the start of s, or -1.
 func quotation(s string) int {
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Kind is what an option's value is, and so how it is read, checked and completed.
+// Kind is the type of an option's value: how it is parsed, checked and completed.
 type Kind int
 
 // Kinds of options.
@@ -39,38 +39,38 @@ type Option struct {
 	Name    string // without dashes
 	Short   string // one letter, or ""
 	Kind    Kind
-	Meta    string // what stands for the value in help
-	Default string // for people; what it means is the verb's
+	Meta    string // placeholder of the value in help
+	Default string // for help; the verb applies it
 	Choices []string
 	Max     int64  // of KindCount
-	Bare    string // value when given without "="; not "": a value is given with "=" only
+	Bare    string // value of the option without "="; if not "", a value needs "="
 	Repeat  bool
 	Help    string
-	Engine  string  // key handed to the backend, "" = ours
-	Only    string  // backends this option belongs to, "" = any
+	Engine  string  // key in the request to the backend; "": the option is not passed to it
+	Only    string  // backends that have this option; "": all
 	Group   string  // heading in help, "" = the verb's own
 	PerRole PerRole // whether there is a form for one role: --ps-memory
 }
 
-// PerRole says how an option is given for one role.
+// PerRole states whether an option has a form for one role, such as --ps-memory.
 type PerRole int
 
-// How an option is given for one role.
+// Forms of an option.
 const (
-	ForAll  PerRole = iota // it is not
-	AlsoFor                // for all that it concerns, and for one
-	OnlyFor                // for one role only
+	ForAll  PerRole = iota // --memory only
+	AlsoFor                // --memory and --ps-memory
+	OnlyFor                // --ps-memory only
 )
 
-// IsFor is whether the option says anything on a backend.
+// IsFor reports whether a backend has the option.
 func (o *Option) IsFor(backend string) bool {
 	return o.Only == "" || slices.Contains(strings.Fields(o.Only), backend)
 }
 
-// takesValue is whether the next word belongs to the option.
+// takesValue reports whether the next word is the option's value.
 func (o *Option) takesValue() bool { return o.Kind != KindFlag && o.Bare == "" }
 
-// Flag is the option as people write it, with its value's place.
+// Flag returns the option with the placeholder of its value: --memory SIZE.
 func (o *Option) usage() string {
 	s := "--" + o.Name
 	if o.PerRole == OnlyFor {
@@ -122,10 +122,10 @@ func (o *Option) meta() string {
 	}
 }
 
-// Operand is what a verb's words are, for completion.
+// Operand is the type of a verb's words, for completion.
 type Operand int
 
-// Operands of verbs.
+// Types of words.
 const (
 	OperandNone    Operand = iota
 	OperandProgram         // a name of the notebook, or a script
@@ -144,13 +144,13 @@ type Verb struct {
 	Example string
 
 	Now      bool // --now is allowed
-	Program  bool // options stand before the first word; what follows is the program's
+	Program  bool // options stand before the first word; all later words are arguments of the program
 	Cell     bool // %%tfcluster VERB takes the cell's body
-	MaxWords int  // positional words at most; -1 = any number
-	Shell    bool // on the command line too
-	Magic    bool // in a notebook
+	MaxWords int  // maximum number of words; -1: any number
+	Shell    bool // available on the command line
+	Magic    bool // available in a notebook
 	Operand  Operand
-	// Check is what options mean together; may be nil.
+	// Check checks combinations of options; may be nil.
 	Check func(*Command) error
 }
 
@@ -164,8 +164,8 @@ func (v *Verb) Option(name string) *Option {
 	return nil
 }
 
-// RoleOption finds the option behind --ps-memory: the role it names and the plain
-// option whose kind it has.
+// RoleOption finds the option of a name such as --ps-memory: the role, and the option without
+// the role.
 func (v *Verb) RoleOption(name string) (role string, o *Option) {
 	for i := range v.Options {
 		o := &v.Options[i]
@@ -176,7 +176,7 @@ func (v *Verb) RoleOption(name string) (role string, o *Option) {
 	return "", nil
 }
 
-// Lookup finds an option, also one for a role.
+// Lookup finds an option by name, also in its form for a role.
 func (v *Verb) Lookup(name string) *Option {
 	if o := v.Option(name); o != nil {
 		return o

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// UsageError is a line that cannot be understood: one line, never a traceback.
+// UsageError is an error in a line. It is shown as one line without a traceback.
 type UsageError struct {
-	Verb string // "" when the verb itself is wrong
+	Verb string // "" if there is no such verb
 	Text string
 }
 
-// Error is the line.
+// Error returns the line to show.
 func (e *UsageError) Error() string {
 	if e.Verb == "" {
 		return e.Text
@@ -20,7 +20,7 @@ func (e *UsageError) Error() string {
 	return e.Verb + ": " + e.Text
 }
 
-// Usagef makes a UsageError of a verb; v may be nil.
+// Usagef returns a UsageError of a verb; v may be nil.
 func Usagef(v *Verb, format string, a ...any) error {
 	e := &UsageError{Text: fmt.Sprintf(format, a...)}
 	if v != nil {
@@ -29,20 +29,20 @@ func Usagef(v *Verb, format string, a ...any) error {
 	return e
 }
 
-// Command is one line, understood.
+// Command is a parsed line.
 type Command struct {
 	Verb     *Verb
-	Words    []string // positional; for start and run the program's, without the program
+	Words    []string // operands; of start and run the arguments of the program
 	Program  string   // of start and run
 	Cell     string   // body of %%tfcluster
 	HasCell  bool
-	Help     bool // the line asked for help
-	Typed    bool // a line of a cell's: its names are the notebook's
+	Help     bool // the line asks for help
+	Typed    bool // the line is in a cell: names are names of the notebook
 	Warnings []string
 
-	Values map[string][]Value          // by option's name
-	Roles  map[string]map[string]Value // --ps-memory: by role, then by plain option
-	Seen   map[string]bool             // options given, role options by full name
+	Values map[string][]Value          // by name of the option
+	Roles  map[string]map[string]Value // --ps-memory: by role, then by option
+	Seen   map[string]bool             // the options in the line, role options by full name
 }
 
 // token is a word after expansion.
@@ -59,12 +59,12 @@ func plainTokens(words []string) []token {
 	return tokens
 }
 
-// Argv understands a command given as words, which are taken as they are. shell is the command line.
+// Argv parses the words of a command without expansion. shell: it is from the command line.
 func (t *Table) Argv(words []string, shell bool) (*Command, error) {
 	return t.parse(plainTokens(words), nil, shell)
 }
 
-// parse understands a line's words. shell is the command line, which has other verbs.
+// parse parses the words of a line. shell: it is from the command line, which has other verbs.
 func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error) {
 	if len(tokens) == 0 || (!tokens[0].quoted && asksHelp(tokens[0].text)) {
 		return &Command{Verb: t.Help(), Help: true}, nil
@@ -106,12 +106,12 @@ func (t *Table) unknownVerb(name string, shell bool) error {
 	return Usagef(nil, "no verb %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// binder distributes words over options and positions.
+// binder assigns words to options and operands.
 type binder struct {
 	*Command
 	tokens []token
 	at     int
-	names  []string // words that are no options, the program first
+	names  []string // words that are not options, the program first
 	plain  bool     // after --
 }
 
@@ -131,7 +131,7 @@ func (b *binder) bind() error {
 	return b.place()
 }
 
-// programs is whether the words that follow are the program's.
+// programs reports whether the words that follow are arguments of the program.
 func (b *binder) programs() bool {
 	return b.Verb.Program && (len(b.names) > 0 || (b.plain && b.HasCell))
 }
@@ -175,7 +175,7 @@ func (b *binder) long(text string) error {
 	return b.take(o, role, name, given, hasValue)
 }
 
-// short reads -f, -n 100, -n100 and -fn 100.
+// short parses -f, -n 100, -n100 and -fn 100.
 func (b *binder) short(text string) error {
 	for i := range len(text) {
 		o := b.Verb.Option(text[i : i+1])
@@ -244,7 +244,7 @@ func (b *binder) unknownOption(given string) error {
 	return Usagef(b.Verb, "no option %s; help %s lists them", given, b.Verb.Name)
 }
 
-// warn notes a word of the program that looks like an option of ours.
+// warn adds a warning about an argument of the program that looks like an option of ours.
 func (b *binder) warn(text string) {
 	name, ok := strings.CutPrefix(text, "--")
 	if !ok {
@@ -260,7 +260,7 @@ func (b *binder) warn(text string) {
 	}
 }
 
-// place gives the words their meaning.
+// place assigns the operands: program, arguments, words.
 func (b *binder) place() error {
 	b.Words = b.names
 	v := b.Verb
@@ -274,7 +274,7 @@ func (b *binder) place() error {
 	return nil
 }
 
-// check is what options mean together.
+// check checks combinations of options.
 func (c *Command) check() error {
 	v := c.Verb
 	if v.Check != nil {
@@ -299,7 +299,7 @@ func (c *Command) check() error {
 	return nil
 }
 
-// Synopsis is the verb's usage in one line.
+// Synopsis returns the usage of the verb in one line.
 func (v *Verb) Synopsis() string {
 	s := v.Name
 	if len(v.Options) > 0 {
@@ -311,7 +311,7 @@ func (v *Verb) Synopsis() string {
 	return s
 }
 
-// Nearest is the name closest to what was written, or "" when none is close.
+// Nearest returns the name most similar to the text, or "" if none is similar.
 func Nearest(given string, names []string) string {
 	best, at := 3, ""
 	if len(strings.TrimLeft(given, "-")) <= 3 {
@@ -330,8 +330,8 @@ func Nearest(given string, names []string) string {
 	return at
 }
 
-// distance counts the slips between two words short enough to be names: a letter
-// too many, too few, wrong, or two exchanged.
+// distance returns the number of typing errors between two short words: a missing, an additional
+// or a wrong letter, or two exchanged letters.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {

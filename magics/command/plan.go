@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Plan is a cell of ours, read once: for the kernel, which asks when it is to run, and for
-// whoever runs it.
+// Plan is a parsed cell of magics: the kernel asks it when the cell is to run, and passes it to
+// the session.
 type Plan struct {
-	Now   bool // every line says --now: the cell runs at once
-	Hint  bool // every line might say so
+	Now   bool // every line has --now: the cell runs at once
+	Hint  bool // every line could have --now
 	Lines []*Line
 }
 
-// Line is a magic, read; its names and expressions are not expanded yet.
+// Line is a parsed magic whose names and expressions are not expanded yet.
 type Line struct {
 	text  string
 	body  *string // of a cell magic
 	words []word
-	now   bool  // it says --now, on a verb that allows that
-	hint  bool  // its verb allows that
-	err   error // it cannot be read, which is said when it runs
+	now   bool  // it has --now, and its verb allows that
+	hint  bool  // its verb allows --now
+	err   error // a syntax error, reported when the line runs
 }
 
-// Read reads a cell that is made of magics alone; nil is a cell of Python's. It asks nobody and is
-// quick: the kernel calls it for every cell.
+// Read parses a cell that consists of magics alone; nil means that the cell is for Python. It is
+// fast and calls nobody, since the kernel calls it for every cell.
 func (t *Table) Read(code string) *Plan {
 	if !strings.Contains(code, "%"+magicName) {
 		return nil
@@ -47,8 +47,8 @@ func (t *Table) Read(code string) *Plan {
 	return p
 }
 
-// Line reads what follows %tfcluster; body is a cell magic's. A --now line is taken as it stands:
-// it works while Python is busy or dead.
+// Line parses the text after %tfcluster; body is the body of a cell magic. Nothing in a line with
+// --now is expanded, so that it works while Python is busy or dead.
 func (t *Table) Line(text string, body *string) *Line {
 	l := &Line{text: text, body: body}
 	l.words, l.err = lex(text, false)
@@ -67,8 +67,8 @@ func (t *Table) Line(text string, body *string) *Line {
 	return l
 }
 
-// Command understands a line, names giving what it is to be expanded by. shell is the command
-// line, which has other verbs.
+// Command expands a line by names and parses it. shell: the line is from the command line,
+// which has other verbs.
 func (t *Table) Command(ctx context.Context, l *Line, names Expander, shell bool) (*Command, error) {
 	if asked, ok := helpAsked(l.text); ok {
 		return &Command{Verb: t.Help(), Words: asked}, nil
@@ -88,7 +88,7 @@ func (t *Table) Command(ctx context.Context, l *Line, names Expander, shell bool
 	return c, nil
 }
 
-// helpAsked recognises "VERB ?", "VERB?" and "VERB --help" before anything is expanded.
+// helpAsked recognises "VERB ?", "VERB?" and "VERB --help" without expansion.
 func helpAsked(line string) ([]string, bool) {
 	words := strings.Fields(line)
 	switch {
@@ -104,5 +104,5 @@ func helpAsked(line string) ([]string, bool) {
 
 func asksHelp(word string) bool { return strings.Trim(word, "?") == "" || IsHelp(word) }
 
-// IsHelp returns whether a word is the option that asks for help.
+// IsHelp reports whether a word is the option that asks for help.
 func IsHelp(word string) bool { return word == "--help" || word == "-h" || word == "-help" }

@@ -1,6 +1,6 @@
 package command
 
-// Table is every verb there is, in the order help lists them.
+// Table is the list of all verbs, in the order of help.
 type Table struct{ Verbs []Verb }
 
 // Verb finds a verb by its name.
@@ -13,10 +13,10 @@ func (t *Table) Verb(name string) *Verb {
 	return nil
 }
 
-// Help is the verb that lists the others.
+// Help returns the verb help.
 func (t *Table) Help() *Verb { return t.Verb("help") }
 
-// names lists the verbs of the notebook (shell false) or the command line.
+// names returns the verbs of the notebook, or with shell those of the command line.
 func (t *Table) names(shell bool) []string {
 	var names []string
 	for i := range t.Verbs {
@@ -27,5 +27,5 @@ func (t *Table) names(shell bool) []string {
 	return names
 }
 
-// MaxExecutors bounds a count: beyond it a number is a slip of the keyboard.
+// MaxExecutors is the maximum of a count; a larger number is a typing error.
 const MaxExecutors = 10_000

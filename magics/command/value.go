@@ -14,17 +14,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// Value is one option's value, read.
+// Value is the parsed value of an option.
 type Value struct {
 	Text     string
 	Number   int64 // KindCount, KindSize (bytes), KindRun, KindRoleCount
 	Float    float64
 	Duration time.Duration // 0 for never
 	Key      string        // K of K=V, ROLE of ROLE=N
-	HasValue bool          // K=V rather than K
+	HasValue bool          // the text is K=V and not K
 }
 
-// read understands what was given for the option.
+// read parses the text of an option.
 func (o *Option) read(given string) (Value, error) {
 	v := Value{Text: given}
 	var err error
@@ -103,10 +103,10 @@ var sizePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
 })
 
-// maxSize bounds a size: a petabyte is a slip of the keyboard.
+// maxSize is the maximum size; more than a petabyte is a typing error.
 const maxSize = 1 << 50
 
-// ParseSize reads bytes: 512m, 4g, 1.5G, 1GiB. Units are powers of 1024.
+// ParseSize parses a number of bytes: 512m, 4g, 1.5G, 1GiB. Units are powers of 1024.
 func ParseSize(s string) (int64, error) {
 	m := sizePattern().FindStringSubmatch(strings.ToLower(s))
 	if m == nil {
@@ -127,10 +127,10 @@ func ParseSize(s string) (int64, error) {
 	return int64(f), nil
 }
 
-// maxDuration bounds a duration.
+// maxDuration is the maximum duration.
 const maxDuration = 365 * 24 * time.Hour
 
-// ParseDuration reads 30s, 10m, 1h30m, 2d; a bare number is seconds.
+// ParseDuration parses 30s, 10m, 1h30m, 2d; a number without a unit is seconds.
 func ParseDuration(s string) (time.Duration, error) {
 	text := s
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
@@ -153,7 +153,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseSince reads a moment in the past: a duration back, a time of day, RFC 3339.
+// ParseSince parses a time in the past: a duration before now, a time of day, RFC 3339.
 func ParseSince(s string, now time.Time) (time.Time, error) {
 	if d, err := ParseDuration(s); err == nil {
 		return now.Add(-d), nil
@@ -218,10 +218,10 @@ func readChoice(given string, choices []string) error {
 	return fmt.Errorf("want one of %s, not %q", strings.Join(choices, ", "), Shorten(given, 40))
 }
 
-// Has is whether the option was given.
+// Has reports whether the line has the option.
 func (c *Command) Has(name string) bool { return c.Seen[name] }
 
-// Last is the value given for an option that is not repeated.
+// Last returns the last value of the option.
 func (c *Command) Last(name string) Value {
 	if vs := c.Values[name]; len(vs) > 0 {
 		return vs[len(vs)-1]
@@ -229,13 +229,13 @@ func (c *Command) Last(name string) Value {
 	return Value{}
 }
 
-// Text is the option's value as given, "" when it was not.
+// Text returns the text of the option, or "".
 func (c *Command) Text(name string) string { return c.Last(name).Text }
 
-// Means has the command mean another cluster.
+// Means sets the cluster of the command.
 func (c *Command) Means(name string) { c.Values["cluster"] = []Value{{Text: name}} }
 
-// Count is the option's number, or otherwise.
+// Count returns the option's number, or otherwise.
 func (c *Command) Count(name string, otherwise int64) int64 {
 	if !c.Has(name) {
 		return otherwise
@@ -243,7 +243,7 @@ func (c *Command) Count(name string, otherwise int64) int64 {
 	return c.Last(name).Number
 }
 
-// Millis is the option's duration, or otherwise; never is 0.
+// Millis returns the option's duration in ms, or otherwise; never is 0.
 func (c *Command) Millis(name string, otherwise time.Duration) int64 {
 	if !c.Has(name) {
 		return otherwise.Milliseconds()
@@ -251,7 +251,7 @@ func (c *Command) Millis(name string, otherwise time.Duration) int64 {
 	return c.Last(name).Duration.Milliseconds()
 }
 
-// Texts are the option's values as given.
+// Texts returns the option's values as text.
 func (c *Command) Texts(name string) []string {
 	var texts []string
 	for _, v := range c.Values[name] {
@@ -260,7 +260,7 @@ func (c *Command) Texts(name string) []string {
 	return texts
 }
 
-// Set takes a setting as if the line had it.
+// Set sets an option as if the line had it.
 func (c *Command) Set(name string, texts []string) error {
 	b := &binder{Command: c}
 	o, role := c.Verb.Option(name), ""
@@ -281,7 +281,7 @@ func (c *Command) Set(name string, texts []string) error {
 	return nil
 }
 
-// Name has the command mean the cluster that was given as a word.
+// Name uses the only word of the command as the name of the cluster.
 func (c *Command) Name(given string) error {
 	v, err := c.Verb.Option("cluster").read(given)
 	if err != nil {
@@ -291,7 +291,7 @@ func (c *Command) Name(given string) error {
 	return nil
 }
 
-// Shorten cuts what a person wrote so that an error stays one line.
+// Shorten shortens a text of the user so that an error stays one line.
 func Shorten(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
@@ -300,5 +300,5 @@ func Shorten(s string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// IsContainer tells an engine's name of an executor's container from a task's.
+// IsContainer reports whether a name is the engine's ID of a container and not a task.
 func IsContainer(name string) bool { return strings.HasPrefix(name, "container_") }
