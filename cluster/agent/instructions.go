@@ -59,6 +59,8 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		for _, t := range a.tasksOf(i.ActAtStep.GetRun()) {
 			t.actAtStep(i.ActAtStep)
 		}
+	case *clusterpb.Instruction_TakeSnapshot:
+		a.takeSnapshots(ctx, i.TakeSnapshot)
 	case *clusterpb.Instruction_Probe:
 		a.heartbeat()
 	case *clusterpb.Instruction_Release:

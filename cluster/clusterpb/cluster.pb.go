@@ -189,6 +189,7 @@ type AgentMessage struct {
 	//	*AgentMessage_FilesSent
 	//	*AgentMessage_Leaving
 	//	*AgentMessage_Fetching
+	//	*AgentMessage_Snapshot
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,6 +322,15 @@ func (x *AgentMessage) GetFetching() *Fetching {
 	return nil
 }
 
+func (x *AgentMessage) GetSnapshot() *SnapshotTaken {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -365,6 +375,10 @@ type AgentMessage_Fetching struct {
 	Fetching *Fetching `protobuf:"bytes,10,opt,name=fetching,proto3,oneof"`
 }
 
+type AgentMessage_Snapshot struct {
+	Snapshot *SnapshotTaken `protobuf:"bytes,11,opt,name=snapshot,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Heartbeat) isAgentMessage_Message() {}
@@ -384,6 +398,8 @@ func (*AgentMessage_FilesSent) isAgentMessage_Message() {}
 func (*AgentMessage_Leaving) isAgentMessage_Message() {}
 
 func (*AgentMessage_Fetching) isAgentMessage_Message() {}
+
+func (*AgentMessage_Snapshot) isAgentMessage_Message() {}
 
 // Fetching: what an executor fetches before it is ready.
 type Fetching struct {
@@ -2258,6 +2274,7 @@ type Instruction struct {
 	//	*Instruction_TrainingOver
 	//	*Instruction_AskStep
 	//	*Instruction_ActAtStep
+	//	*Instruction_TakeSnapshot
 	Instruction   isInstruction_Instruction `protobuf_oneof:"instruction"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2399,6 +2416,15 @@ func (x *Instruction) GetActAtStep() *ActAtStep {
 	return nil
 }
 
+func (x *Instruction) GetTakeSnapshot() *TakeSnapshot {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_TakeSnapshot); ok {
+			return x.TakeSnapshot
+		}
+	}
+	return nil
+}
+
 type isInstruction_Instruction interface {
 	isInstruction_Instruction()
 }
@@ -2447,6 +2473,10 @@ type Instruction_ActAtStep struct {
 	ActAtStep *ActAtStep `protobuf:"bytes,11,opt,name=act_at_step,json=actAtStep,proto3,oneof"`
 }
 
+type Instruction_TakeSnapshot struct {
+	TakeSnapshot *TakeSnapshot `protobuf:"bytes,12,opt,name=take_snapshot,json=takeSnapshot,proto3,oneof"`
+}
+
 func (*Instruction_Welcome) isInstruction_Instruction() {}
 
 func (*Instruction_Prepare) isInstruction_Instruction() {}
@@ -2468,6 +2498,8 @@ func (*Instruction_TrainingOver) isInstruction_Instruction() {}
 func (*Instruction_AskStep) isInstruction_Instruction() {}
 
 func (*Instruction_ActAtStep) isInstruction_Instruction() {}
+
+func (*Instruction_TakeSnapshot) isInstruction_Instruction() {}
 
 type Welcome struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -8829,7 +8861,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\x9b\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8842,7 +8874,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSent\x121\n" +
 	"\aleaving\x18\t \x01(\v2\x15.tfcluster.v1.LeavingH\x00R\aleaving\x124\n" +
 	"\bfetching\x18\n" +
-	" \x01(\v2\x16.tfcluster.v1.FetchingH\x00R\bfetchingB\t\n" +
+	" \x01(\v2\x16.tfcluster.v1.FetchingH\x00R\bfetching\x129\n" +
+	"\bsnapshot\x18\v \x01(\v2\x1b.tfcluster.v1.SnapshotTakenH\x00R\bsnapshotB\t\n" +
 	"\amessage\"\x1e\n" +
 	"\bFetching\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\"{\n" +
@@ -9004,7 +9037,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\xe4\x04\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xa7\x05\n" +
 	"\vInstruction\x121\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.tfcluster.v1.WelcomeH\x00R\awelcome\x121\n" +
 	"\aprepare\x18\x02 \x01(\v2\x15.tfcluster.v1.PrepareH\x00R\aprepare\x12.\n" +
@@ -9017,7 +9050,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rtraining_over\x18\t \x01(\v2\x1a.tfcluster.v1.TrainingOverH\x00R\ftrainingOver\x122\n" +
 	"\bask_step\x18\n" +
 	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
-	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
+	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStep\x12A\n" +
+	"\rtake_snapshot\x18\f \x01(\v2\x1a.tfcluster.v1.TakeSnapshotH\x00R\ftakeSnapshotB\r\n" +
 	"\vinstruction\"\xa0\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
@@ -9629,13 +9663,14 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xa8\t\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xec\t\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
 	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12B\n" +
 	"\x05Watch\x12\x1a.tfcluster.v1.WatchRequest\x1a\x1b.tfcluster.v1.ClusterStatus0\x01\x12C\n" +
-	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12@\n" +
+	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12B\n" +
+	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x12@\n" +
 	"\x05Start\x12\x1a.tfcluster.v1.StartRequest\x1a\x19.tfcluster.v1.StartUpdate0\x01\x12@\n" +
 	"\x06Follow\x12\x1b.tfcluster.v1.FollowRequest\x1a\x17.tfcluster.v1.RunUpdate0\x01\x12:\n" +
 	"\x04Stop\x12\x19.tfcluster.v1.StopRequest\x1a\x17.tfcluster.v1.RunStatus\x12@\n" +
@@ -9790,6 +9825,10 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 123: tfcluster.v1.LogsRequest.BeforeEntry
 	nil,                          // 124: tfcluster.v1.LinesReply.PositionEntry
 	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*SnapshotTaken)(nil),        // 126: tfcluster.v1.SnapshotTaken
+	(*TakeSnapshot)(nil),         // 127: tfcluster.v1.TakeSnapshot
+	(*StacksRequest)(nil),        // 128: tfcluster.v1.StacksRequest
+	(*StacksReply)(nil),          // 129: tfcluster.v1.StacksReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9802,167 +9841,171 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
 	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
 	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	9,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	8,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	11,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	10,  // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	11,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	14,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	9,   // 16: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 17: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 18: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 19: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 20: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 21: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 22: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 23: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 24: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 25: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	113, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 27: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	114, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 29: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 30: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 31: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 32: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	40,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	41,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	42,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	43,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	44,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	45,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	46,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	30,  // 40: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	115, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	116, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	77,  // 50: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 51: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 52: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 53: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 54: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 55: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	49,  // 56: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 57: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	55,  // 58: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	56,  // 59: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	55,  // 60: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	55,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	62,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	63,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	117, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	118, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	65,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	76,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	67,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	85,  // 69: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 70: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 71: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 72: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	74,  // 73: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	67,  // 74: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	82,  // 75: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	63,  // 76: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 77: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	64,  // 78: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 79: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 80: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	77,  // 81: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	119, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	120, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	82,  // 84: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	85,  // 85: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 86: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	81,  // 87: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	82,  // 88: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 89: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	49,  // 90: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	49,  // 91: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	84,  // 92: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 93: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	83,  // 94: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	85,  // 95: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 96: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	121, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	85,  // 98: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	67,  // 99: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	122, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	123, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	49,  // 102: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	124, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	82,  // 104: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	94,  // 105: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 106: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	85,  // 107: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	106, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	107, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	108, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	109, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	110, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	111, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 114: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	112, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 117: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 118: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 119: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 120: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 121: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 122: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 123: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 124: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 125: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 126: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 127: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	71,  // 128: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	72,  // 129: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	76,  // 130: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	79,  // 131: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	86,  // 132: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	87,  // 133: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	89,  // 134: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	91,  // 135: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	92,  // 136: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	95,  // 137: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	97,  // 138: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	99,  // 139: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	103, // 140: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	101, // 141: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 142: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 143: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 144: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 145: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 146: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 147: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 148: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 149: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 150: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	75,  // 151: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	75,  // 152: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 153: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	78,  // 154: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	80,  // 155: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	82,  // 156: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	88,  // 157: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	90,  // 158: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	82,  // 159: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	93,  // 160: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	96,  // 161: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	98,  // 162: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	100, // 163: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	104, // 164: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	102, // 165: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	142, // [142:166] is the sub-list for method output_type
-	118, // [118:142] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	126, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
+	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	10,  // 14: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 15: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 16: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	9,   // 17: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 18: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 19: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 20: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 21: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 22: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 23: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 24: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 25: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 26: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	113, // 27: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 28: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	114, // 29: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 30: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 31: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 32: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 33: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	40,  // 34: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	41,  // 35: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	42,  // 36: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	43,  // 37: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	44,  // 38: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	45,  // 39: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	46,  // 40: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	127, // 41: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 42: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	115, // 43: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 44: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 45: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 46: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 47: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	116, // 48: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 49: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 50: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 51: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	77,  // 52: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 53: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 54: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 55: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 56: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 57: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 58: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 59: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 60: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 61: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 62: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 63: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 64: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 65: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	117, // 66: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	118, // 67: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 68: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	76,  // 69: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 70: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	85,  // 71: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 72: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 73: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 74: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	74,  // 75: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	67,  // 76: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	82,  // 77: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 78: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 79: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 80: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 81: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 82: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	77,  // 83: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	119, // 84: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	120, // 85: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	82,  // 86: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	85,  // 87: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 88: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	81,  // 89: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	82,  // 90: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 91: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 92: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 93: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	84,  // 94: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 95: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	83,  // 96: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	85,  // 97: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 98: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	121, // 99: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	85,  // 100: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 101: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	122, // 102: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	123, // 103: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	49,  // 104: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	124, // 105: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	82,  // 106: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	94,  // 107: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 108: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	85,  // 109: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	106, // 110: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	107, // 111: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	108, // 112: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	109, // 113: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	110, // 114: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	111, // 115: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 116: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	112, // 117: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 118: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 119: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 120: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 121: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 122: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 123: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 124: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 125: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 126: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 127: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 128: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 129: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 130: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	72,  // 131: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	128, // 132: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	76,  // 133: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	79,  // 134: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	86,  // 135: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	87,  // 136: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	89,  // 137: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	91,  // 138: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	92,  // 139: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	95,  // 140: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	97,  // 141: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	99,  // 142: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	103, // 143: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	101, // 144: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 145: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 146: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 147: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 148: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 149: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 150: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 151: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 152: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 153: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	75,  // 154: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	75,  // 155: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 156: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	129, // 157: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	78,  // 158: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	80,  // 159: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	82,  // 160: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	88,  // 161: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	90,  // 162: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	82,  // 163: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	93,  // 164: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	96,  // 165: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	98,  // 166: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	100, // 167: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	104, // 168: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	102, // 169: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	145, // [145:170] is the sub-list for method output_type
+	120, // [120:145] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9970,6 +10013,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 	if File_cluster_clusterpb_cluster_proto != nil {
 		return
 	}
+	file_cluster_clusterpb_stacks_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
@@ -9981,6 +10025,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_FilesSent)(nil),
 		(*AgentMessage_Leaving)(nil),
 		(*AgentMessage_Fetching)(nil),
+		(*AgentMessage_Snapshot)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[13].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
@@ -10005,6 +10050,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_TrainingOver)(nil),
 		(*Instruction_AskStep)(nil),
 		(*Instruction_ActAtStep)(nil),
+		(*Instruction_TakeSnapshot)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[51].OneofWrappers = []any{
 		(*PutRequest_File)(nil),

@@ -177,6 +177,7 @@ func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 	// silence.
 	sudden := conn.spoke(time.Now(), c.execs.usual, c.cfg.Timing.Silence)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
+	c.snapshotMissing(conn.exec)
 }
 
 // agentMessage handles one message of an agent. Loop only.
@@ -223,6 +224,8 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 			return
 		}
 		c.arrive(m.Barrier)
+	case *clusterpb.AgentMessage_Snapshot:
+		c.snapshotTaken(conn.exec, m.Snapshot)
 	case *clusterpb.AgentMessage_FilesSent:
 		c.filesSent(conn.exec, m.FilesSent)
 	case *clusterpb.AgentMessage_Note:
