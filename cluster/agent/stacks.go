@@ -2,33 +2,62 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// takeSnapshots answers with a snapshot of each task of the run.
-func (a *Agent) takeSnapshots(_ context.Context, asked *clusterpb.TakeSnapshot) {
-	for _, t := range a.tasksOf(asked.GetRun()) {
-		a.work.Go(func() {
-			s := t.snapshot()
-			s.Host, s.ExecutorId = a.self.host, a.cfg.GetIdentity().GetExecutorId()
-			a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{Round: asked.GetRound(), Snapshot: s}}})
-		})
+// newSampler returns what takes snapshots of the task. Only Python answers questions.
+func (t *task) newSampler() *snapshot.Sampler {
+	if !t.readsControl() {
+		return snapshot.NewSampler(nil)
+	}
+	return snapshot.NewSampler(func(question int32) bool {
+		return t.sendControl(map[string]any{"op": "stacks", "question": question})
+	})
+}
+
+// stacksReady records that faulthandler is installed in the task for a signal.
+func (t *task) stacksReady(r snapshot.Registration) {
+	if err := t.stacks.Register(t.pid(), r); err != nil {
+		t.note(fmt.Sprintf("its stacks cannot be shown while a thread holds the GIL: %v", err), false)
 	}
 }
 
-// snapshot returns what the task is doing.
-func (t *task) snapshot() *clusterpb.Snapshot {
-	s := &clusterpb.Snapshot{
-		Task: t.launch.GetTask(), Run: t.launch.GetRun(), Attempt: t.launch.GetAttempt(), Pid: int32(t.pid()), UnixNano: time.Now().UnixNano(), Source: "proc",
+// takeSnapshot answers with a snapshot of a task.
+func (a *Agent) takeSnapshot(ctx context.Context, t *task, asked *clusterpb.TakeSnapshot) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(asked.GetTimeoutMillis())*time.Millisecond)
+	defer cancel()
+	l := t.launch
+	s := &clusterpb.Snapshot{Error: "its program is still being started"}
+	if pid := t.pid(); pid != 0 {
+		s = t.stacks.Take(ctx, pid)
+	} else if closed(t.done) {
+		s.Error = "its program has ended"
 	}
-	stat, ok := proc.Read(int(s.GetPid()))
-	if !ok {
-		s.Pid, s.Error = 0, "its program has ended, or has not been started yet"
-		return s
+	if asked.GetNative() && s.GetPid() != 0 {
+		var err error
+		if s.Native, err = snapshot.Native(ctx, int(s.GetPid()), filepath.Dir(a.python.Describe().GetExecutable())); err != nil {
+			s.NativeError = err.Error()
+		}
 	}
-	s.Process = &clusterpb.ProcessState{Pid: s.GetPid(), Parent: int32(stat.Parent), State: stat.State, RssBytes: stat.RSS}
-	return s
+	s.Task, s.Run, s.Attempt, s.Host, s.ExecutorId = l.GetTask(), l.GetRun(), l.GetAttempt(), a.self.host, a.cfg.GetIdentity().GetExecutorId()
+	if asked.GetToLog() {
+		t.output.log.Add(t.logged(s))
+	}
+	if asked.GetRound() != 0 {
+		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{Round: asked.GetRound(), Snapshot: s}}})
+	}
+}
+
+// logged returns a snapshot as lines of the task's standard error.
+func (t *task) logged(s *clusterpb.Snapshot) []*clusterpb.Line {
+	var lines []*clusterpb.Line
+	for _, text := range snapshot.Text(s) {
+		lines = append(lines, &clusterpb.Line{Stream: clusterpb.Line_STDERR, UnixNano: time.Now().UnixNano(), Text: text, Task: t.output.task})
+	}
+	return lines
 }
