@@ -79,6 +79,16 @@ func CompareTasks(a, b TaskID) int {
 	return a.Index - b.Index
 }
 
+// CompareTaskNames orders names of tasks as CompareTasks does; other names by their text.
+func CompareTaskNames(a, b string) int {
+	x, errX := ParseTask(a)
+	y, errY := ParseTask(b)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
+	}
+	return CompareTasks(x, y)
+}
+
 // Tasks lists the tasks of the roles in people's order.
 func Tasks(roles []*clusterpb.Role) []TaskID {
 	var tasks []TaskID
