@@ -196,6 +196,7 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	if conn := c.execs.agents[id]; conn != nil {
 		conn.close("its executor is replaced")
 		delete(c.execs.agents, id)
+		c.snapshotMissing(id)
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.working, time.Minute)

@@ -143,6 +143,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	}
 	if old := c.execs.agents[conn.exec]; old != nil {
 		old.close("another stream of this executor joined")
+		c.snapshotMissing(conn.exec)
 	}
 	c.execs.agents[conn.exec] = conn
 	hello.Python = c.relevantPython(hello.GetPython())

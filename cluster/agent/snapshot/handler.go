@@ -144,18 +144,25 @@ func (h *handler) check() error {
 	return nil
 }
 
-// await waits until the handler has run: while it does, the thread blocks the signal. The caller
-// holds mu.
+// await waits until the handler has run: it has written something, and while it runs the thread
+// blocks the signal. The caller holds mu.
 func (h *handler) await(ctx context.Context) error {
 	for end := time.Now().Add(signalWait); ; {
+		file, err := h.file.Stat() // before the state: what is written is complete if the handler does not run after that
+		if err != nil {
+			return fmt.Errorf("the file for its stacks cannot be read: %w", err)
+		}
 		does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
+		late := time.Now().After(end)
 		switch {
 		case !ok:
 			return errors.New("it has ended meanwhile")
-		case !does.Pending && !does.Blocked:
+		case file.Size() > 0 && !does.Pending && !does.Blocked:
 			return nil
-		case time.Now().After(end):
-			return errors.New("the kernel does not let its thread handle the signal for the stacks (it is stopped, or in an uninterruptible wait)")
+		case late && (does.Pending || does.Blocked):
+			return errors.New("its thread cannot handle the signal for the stacks: it is stopped, or in an uninterruptible wait")
+		case late:
+			return errors.New("faulthandler wrote no stacks")
 		}
 		select {
 		case <-time.After(poll):

@@ -26,6 +26,12 @@ const (
 	cpuWindow  = 200 * time.Millisecond // in which the use of the CPU is measured, at least
 )
 
+// Why there are no stacks.
+const (
+	isStopped      = "it is stopped (a SIGSTOP, or a debugger)"
+	endedMeanwhile = "its program has ended meanwhile"
+)
+
 // Sampler takes snapshots of one task. Its methods may be called from any goroutine.
 type Sampler struct {
 	ask     func(question int32) bool // writes a question to the task's control socket
@@ -84,17 +90,19 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 	case s.ask == nil:
 		snapshot.Error = "its program is not Python"
 	case first.isStopped():
-		snapshot.Error = "it is stopped (a SIGSTOP, or a debugger)"
+		snapshot.Error = isStopped
 	default:
 		if snapshot.Error = s.fromPython(ctx, snapshot); snapshot.Error == "" {
 			break
 		}
 		snapshot.UnixNano = time.Now().UnixNano()
-		if err := s.handler.stacks(ctx, snapshot); err != nil {
-			snapshot.Error += ", and " + err.Error()
-		}
 		if when = first.again(); len(when.threads) == 0 {
-			return &clusterpb.Snapshot{Error: "its program has ended meanwhile"}
+			return &clusterpb.Snapshot{Error: endedMeanwhile}
+		}
+		if when.isStopped() {
+			snapshot.Error = isStopped
+		} else if err := s.handler.stacks(ctx, snapshot); err != nil {
+			snapshot.Error += ", and " + err.Error()
 		}
 	}
 	select {
@@ -103,7 +111,7 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 	}
 	last := first.again()
 	if len(last.threads) == 0 {
-		return &clusterpb.Snapshot{Error: "its program has ended meanwhile"}
+		return &clusterpb.Snapshot{Error: endedMeanwhile}
 	}
 	describe(snapshot, when, first, last)
 	fit(snapshot)
@@ -139,7 +147,7 @@ func (s *Sampler) fromPython(ctx context.Context, snapshot *clusterpb.Snapshot) 
 				patience = time.After(answerWait / 5)
 				continue
 			}
-			return fmt.Sprintf("a thread holds the GIL in native code: Python did not answer within %s", answerWait)
+			return fmt.Sprintf("Python did not answer within %s, as when a thread holds the GIL in native code", answerWait)
 		}
 	}
 }
