@@ -78,6 +78,16 @@ func CompareTasks(a, b TaskID) int {
 	return a.Index - b.Index
 }
 
+// CompareTaskNames compares names of tasks as CompareTasks does, and other names by their text.
+func CompareTaskNames(a, b string) int {
+	x, errX := ParseTask(a)
+	y, errY := ParseTask(b)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
+	}
+	return CompareTasks(x, y)
+}
+
 // Tasks returns the tasks of the roles, in the order of CompareTasks.
 func Tasks(roles []*clusterpb.Role) []TaskID {
 	var tasks []TaskID

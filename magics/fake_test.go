@@ -42,6 +42,7 @@ type fakeCluster struct {
 	run       *clusterpb.RunStatus
 	board     *clusterpb.TensorBoardReply  // nil: one that is made up
 	address   *clusterpb.LinesAddressReply // nil: its driver does not know the call
+	stacks    []*clusterpb.StacksReply
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
@@ -205,6 +206,24 @@ func (f *fakeCluster) lose() error {
 		return nil
 	}
 	return f.lost(f)
+}
+
+func (f *fakeCluster) Stacks(req *clusterpb.StacksRequest, s grpc.ServerStreamingServer[clusterpb.StacksReply]) error {
+	f.mu.Lock()
+	replies, run := slices.Clone(f.stacks), f.run
+	f.mu.Unlock()
+	if run == nil {
+		return status.Error(codes.FailedPrecondition, "no run is active")
+	}
+	if _, err := cluster.SelectTasks(cluster.Tasks(f.request.GetRoles()), req.GetTasks()); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	for _, r := range replies {
+		if err := s.Send(r); err != nil {
+			return err
+		}
+	}
+	return f.lose()
 }
 
 func (f *fakeCluster) Detach(context.Context, *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {

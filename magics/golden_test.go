@@ -53,6 +53,9 @@ var scenes = map[string]func(*fakeCluster){
 		}
 	},
 	"usage": nil,
+	"stacks": func(f *fakeCluster) {
+		f.follow, f.stacks = trainingUpdates(), stacksReplies()
+	},
 	"look": func(f *fakeCluster) {
 		f.follow = trainingUpdates()
 		f.lines = []*clusterpb.Line{{Task: "worker:0", Text: "epoch 1"}, {Task: "worker:0-3 ×4", Text: "ready"}, {Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "careful"}}

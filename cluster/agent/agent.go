@@ -311,8 +311,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	}
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
-		t.feed.close()
-		t.group.close()
+		t.services.close()
 	}
 	cancel(nil)
 	a.python.Close()

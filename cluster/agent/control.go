@@ -10,6 +10,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -31,6 +32,8 @@ type controlMessage struct {
 	returned
 	wantedCopy
 	stepAnswer
+	snapshot.Registration
+	snapshot.Answer
 }
 
 // progress has the fields of op "report".

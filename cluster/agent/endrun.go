@@ -37,8 +37,7 @@ func (a *Agent) endingOf(e *clusterpb.EndRun) ending {
 func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
 	for _, t := range end.tasks {
-		t.feed.close()
-		t.group.close()
+		t.services.close()
 	}
 	a.mu.Lock()
 	for id, attempt := range end.attempts {

@@ -265,6 +265,11 @@ func (c *coordinator) event(what string, match func(*clusterpb.TaskEvent) bool) 
 	return found
 }
 
+// started waits for the process of a run's task and returns its pid.
+func (c *coordinator) started(run int32) int {
+	return int(c.event("the start", func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetStarted() != nil }).GetStarted().GetPid())
+}
+
 func (c *coordinator) exited(run int32) *clusterpb.Exited {
 	c.t.Helper()
 	return c.event("the exit", func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetExited() != nil }).GetExited()

@@ -40,8 +40,6 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		a.prepareRun(ctx, i.Prepare)
 	case *clusterpb.Instruction_Launch:
 		a.start(ctx, i.Launch)
-	case *clusterpb.Instruction_Signal:
-		a.signalTasks(i.Signal)
 	case *clusterpb.Instruction_EndRun:
 		end := a.endingOf(i.EndRun)
 		a.work.Go(func() { a.endRun(ctx, i.EndRun, end) })
@@ -58,6 +56,10 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_ActAtStep: // synchronously: their order matters
 		for _, t := range a.tasksOf(i.ActAtStep.GetRun()) {
 			t.actAtStep(i.ActAtStep)
+		}
+	case *clusterpb.Instruction_TakeSnapshot:
+		for _, t := range a.tasksOf(i.TakeSnapshot.GetRun()) {
+			a.work.Go(func() { a.takeSnapshot(ctx, t, i.TakeSnapshot) })
 		}
 	case *clusterpb.Instruction_Probe:
 		a.heartbeat()
@@ -151,8 +153,9 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
 		}}})
 	}
-	t.feed.start = func() (service, error) { return a.openFeed(ctx, l) }
-	t.group.start = func() (service, error) { return a.openGroup(ctx, l) }
+	t.services.feed.start = func() (service, error) { return a.openFeed(ctx, l) }
+	t.services.group.start = func() (service, error) { return a.openGroup(ctx, l) }
+	t.stacks = t.newSampler()
 	t.copies = func(m controlMessage) { a.work.Go(func() { a.copyHDFS(starting, t, m) }) }
 	a.mu.Lock()
 	r := a.runs[l.GetRun()]
@@ -248,17 +251,6 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 		first = append(first, a.disk.files.sentMessages()...)
 	}
 	open(first)
-}
-
-func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
-	for _, t := range a.tasksOf(s.GetRun()) {
-		if s.GetSignal() == int32(unix.SIGUSR1) && t.launch.GetProgram().GetKind() == clusterpb.Program_COMMAND {
-			continue // SIGUSR1 requests Python's stacks, and would end another program
-		}
-		if s.GetTask() == "" || s.GetTask() == t.launch.GetTask() {
-			t.signal(int(s.GetSignal()), "")
-		}
-	}
 }
 
 func (a *Agent) sendToRun(id int32, message map[string]any) {

@@ -235,7 +235,9 @@ func TestAStoppedTaskShows(t *testing.T) {
 	c.prepare(1, 0)
 	c.launch(c.cell(1, fmt.Sprintf(sleeper, "")))
 	c.awaitLine("ready")
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Signal{Signal: &clusterpb.SignalTask{Run: 1, Task: "worker:0", Signal: int32(unix.SIGSTOP)}}})
+	if err := unix.Kill(c.started(1), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
 	c.await("state T", func() bool {
 		for _, m := range c.messages {
 			for _, u := range m.GetHeartbeat().GetUsage() {

@@ -38,6 +38,19 @@ type service interface {
 	Close()
 }
 
+// taskServices are the services of a task.
+type taskServices struct{ feed, group taskService }
+
+func (s *taskServices) programEnded() {
+	s.feed.programEnded()
+	s.group.programEnded()
+}
+
+func (s *taskServices) close() {
+	s.feed.close()
+	s.group.close()
+}
+
 // open answers a program that asks for a service by an operation.
 func (s *taskService) open(t *task, op string) {
 	s.mu.Lock()

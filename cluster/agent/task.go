@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
+	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -31,14 +32,15 @@ type task struct {
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
-	feed   taskService
-	group  taskService
-	done   chan struct{} // closed when all its processes and threads here have ended
-	cancel func()        // cancels a start before there is a process, and copies
-	files  *taskFiles    // nil where the driver's disk is shared
+	done   chan struct{}        // closed when all its processes and threads here have ended
+	cancel func()               // cancels a start before there is a process, and copies
+	files  *taskFiles           // nil where the driver's disk is shared
 	output taskOutput
 	disk   taskDisk
 	ending taskEnding
+
+	services taskServices
+	stacks   *snapshot.Sampler
 
 	mu   sync.Mutex
 	proc taskProcess // guarded by mu
@@ -143,8 +145,8 @@ func (t *task) run(spawn spawner) {
 		close(drained)
 	}()
 	status, reason := t.wait(p)
-	t.feed.programEnded()
-	t.group.programEnded()
+	t.stacks.Close()
+	t.services.programEnded()
 	waitFor(drained, settleTail)
 	t.deliver(status)
 	t.output.open = !closed(drained)
@@ -313,10 +315,16 @@ func (t *task) handleControl(m controlMessage) {
 		t.copies(m)
 		return
 	case "feed":
-		t.feed.open(t, m.Op)
+		t.services.feed.open(t, m.Op)
 		return
 	case "group":
-		t.group.open(t, m.Op)
+		t.services.group.open(t, m.Op)
+		return
+	case "stacks_ready":
+		t.stacksReady(m.Registration)
+		return
+	case "stacks":
+		t.stacks.Answered(m.Answer)
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}

@@ -126,7 +126,7 @@ func (x ActAtStep_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActAtStep_Action.Descriptor instead.
 func (ActAtStep_Action) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42, 0}
 }
 
 type Line_Stream int32
@@ -172,7 +172,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type AgentMessage struct {
@@ -189,6 +189,7 @@ type AgentMessage struct {
 	//	*AgentMessage_FilesSent
 	//	*AgentMessage_Leaving
 	//	*AgentMessage_Fetching
+	//	*AgentMessage_Snapshot
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,6 +322,15 @@ func (x *AgentMessage) GetFetching() *Fetching {
 	return nil
 }
 
+func (x *AgentMessage) GetSnapshot() *SnapshotTaken {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -365,6 +375,10 @@ type AgentMessage_Fetching struct {
 	Fetching *Fetching `protobuf:"bytes,10,opt,name=fetching,proto3,oneof"`
 }
 
+type AgentMessage_Snapshot struct {
+	Snapshot *SnapshotTaken `protobuf:"bytes,11,opt,name=snapshot,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Heartbeat) isAgentMessage_Message() {}
@@ -384,6 +398,8 @@ func (*AgentMessage_FilesSent) isAgentMessage_Message() {}
 func (*AgentMessage_Leaving) isAgentMessage_Message() {}
 
 func (*AgentMessage_Fetching) isAgentMessage_Message() {}
+
+func (*AgentMessage_Snapshot) isAgentMessage_Message() {}
 
 // Fetching: what an executor fetches before it is ready.
 type Fetching struct {
@@ -2250,7 +2266,6 @@ type Instruction struct {
 	//	*Instruction_Welcome
 	//	*Instruction_Prepare
 	//	*Instruction_Launch
-	//	*Instruction_Signal
 	//	*Instruction_EndRun
 	//	*Instruction_Barrier
 	//	*Instruction_Release
@@ -2258,6 +2273,7 @@ type Instruction struct {
 	//	*Instruction_TrainingOver
 	//	*Instruction_AskStep
 	//	*Instruction_ActAtStep
+	//	*Instruction_TakeSnapshot
 	Instruction   isInstruction_Instruction `protobuf_oneof:"instruction"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2327,15 +2343,6 @@ func (x *Instruction) GetLaunch() *Launch {
 	return nil
 }
 
-func (x *Instruction) GetSignal() *SignalTask {
-	if x != nil {
-		if x, ok := x.Instruction.(*Instruction_Signal); ok {
-			return x.Signal
-		}
-	}
-	return nil
-}
-
 func (x *Instruction) GetEndRun() *EndRun {
 	if x != nil {
 		if x, ok := x.Instruction.(*Instruction_EndRun); ok {
@@ -2399,6 +2406,15 @@ func (x *Instruction) GetActAtStep() *ActAtStep {
 	return nil
 }
 
+func (x *Instruction) GetTakeSnapshot() *TakeSnapshot {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_TakeSnapshot); ok {
+			return x.TakeSnapshot
+		}
+	}
+	return nil
+}
+
 type isInstruction_Instruction interface {
 	isInstruction_Instruction()
 }
@@ -2413,10 +2429,6 @@ type Instruction_Prepare struct {
 
 type Instruction_Launch struct {
 	Launch *Launch `protobuf:"bytes,3,opt,name=launch,proto3,oneof"`
-}
-
-type Instruction_Signal struct {
-	Signal *SignalTask `protobuf:"bytes,4,opt,name=signal,proto3,oneof"`
 }
 
 type Instruction_EndRun struct {
@@ -2447,13 +2459,15 @@ type Instruction_ActAtStep struct {
 	ActAtStep *ActAtStep `protobuf:"bytes,11,opt,name=act_at_step,json=actAtStep,proto3,oneof"`
 }
 
+type Instruction_TakeSnapshot struct {
+	TakeSnapshot *TakeSnapshot `protobuf:"bytes,12,opt,name=take_snapshot,json=takeSnapshot,proto3,oneof"`
+}
+
 func (*Instruction_Welcome) isInstruction_Instruction() {}
 
 func (*Instruction_Prepare) isInstruction_Instruction() {}
 
 func (*Instruction_Launch) isInstruction_Instruction() {}
-
-func (*Instruction_Signal) isInstruction_Instruction() {}
 
 func (*Instruction_EndRun) isInstruction_Instruction() {}
 
@@ -2468,6 +2482,8 @@ func (*Instruction_TrainingOver) isInstruction_Instruction() {}
 func (*Instruction_AskStep) isInstruction_Instruction() {}
 
 func (*Instruction_ActAtStep) isInstruction_Instruction() {}
+
+func (*Instruction_TakeSnapshot) isInstruction_Instruction() {}
 
 type Welcome struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -3300,66 +3316,6 @@ func (x *Blob) GetSize() int64 {
 	return 0
 }
 
-type SignalTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`      // "" = every task of this agent
-	Signal        int32                  `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"` // to the process group; SIGUSR1, at which Python writes its stacks, to the first process only
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SignalTask) Reset() {
-	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SignalTask) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SignalTask) ProtoMessage() {}
-
-func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
-func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *SignalTask) GetRun() int32 {
-	if x != nil {
-		return x.Run
-	}
-	return 0
-}
-
-func (x *SignalTask) GetTask() string {
-	if x != nil {
-		return x.Task
-	}
-	return ""
-}
-
-func (x *SignalTask) GetSignal() int32 {
-	if x != nil {
-		return x.Signal
-	}
-	return 0
-}
-
 // EndRun: end every process of the run (SIGTERM, grace, SIGKILL), then release its ports.
 type EndRun struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3371,7 +3327,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3339,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3352,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -3424,7 +3380,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3392,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3405,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -3483,7 +3439,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3451,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3464,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Release) GetReason() string {
@@ -3527,7 +3483,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3495,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3508,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 // TrainingOver: training has ended; an evaluator evaluates the last checkpoint and ends.
@@ -3565,7 +3521,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3577,7 +3533,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3590,7 +3546,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3611,7 +3567,7 @@ type AskStep struct {
 
 func (x *AskStep) Reset() {
 	*x = AskStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3579,7 @@ func (x *AskStep) String() string {
 func (*AskStep) ProtoMessage() {}
 
 func (x *AskStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3592,7 @@ func (x *AskStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskStep.ProtoReflect.Descriptor instead.
 func (*AskStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AskStep) GetRun() int32 {
@@ -3672,7 +3628,7 @@ type ActAtStep struct {
 
 func (x *ActAtStep) Reset() {
 	*x = ActAtStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3640,7 @@ func (x *ActAtStep) String() string {
 func (*ActAtStep) ProtoMessage() {}
 
 func (x *ActAtStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3653,7 @@ func (x *ActAtStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActAtStep.ProtoReflect.Descriptor instead.
 func (*ActAtStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ActAtStep) GetRun() int32 {
@@ -3757,7 +3713,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3725,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3738,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3846,7 +3802,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +3814,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +3827,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3918,7 +3874,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +3886,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +3899,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -4011,7 +3967,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +3979,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +3992,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -4055,7 +4011,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4023,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4036,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -4102,7 +4058,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4070,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4083,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -4167,7 +4123,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4135,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4148,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -4217,7 +4173,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4185,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4198,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -4327,7 +4283,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4295,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4308,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FileHead) GetPath() string {
@@ -4386,7 +4342,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4354,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4367,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -4431,7 +4387,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4399,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4412,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -4483,7 +4439,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4451,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4464,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -4534,7 +4490,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4546,7 +4502,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4559,7 +4515,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -4578,7 +4534,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4590,7 +4546,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4603,7 +4559,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -4624,7 +4580,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +4592,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +4605,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -4685,7 +4641,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +4653,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +4666,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -4756,7 +4712,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4724,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4737,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Role) GetName() string {
@@ -4865,7 +4821,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4877,7 +4833,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4890,7 +4846,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -5073,7 +5029,7 @@ type GivenFile struct {
 
 func (x *GivenFile) Reset() {
 	*x = GivenFile{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5041,7 @@ func (x *GivenFile) String() string {
 func (*GivenFile) ProtoMessage() {}
 
 func (x *GivenFile) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5054,7 @@ func (x *GivenFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenFile.ProtoReflect.Descriptor instead.
 func (*GivenFile) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GivenFile) GetPath() string {
@@ -5137,7 +5093,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5149,7 +5105,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5162,7 +5118,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -5235,7 +5191,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5247,7 +5203,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5260,7 +5216,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -5363,7 +5319,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5375,7 +5331,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5388,7 +5344,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -5407,7 +5363,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5419,7 +5375,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5432,7 +5388,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -5450,7 +5406,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5462,7 +5418,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5475,7 +5431,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 type WatchRequest struct {
@@ -5486,7 +5442,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5498,7 +5454,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5511,7 +5467,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 type SamplesRequest struct {
@@ -5524,7 +5480,7 @@ type SamplesRequest struct {
 
 func (x *SamplesRequest) Reset() {
 	*x = SamplesRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5536,7 +5492,7 @@ func (x *SamplesRequest) String() string {
 func (*SamplesRequest) ProtoMessage() {}
 
 func (x *SamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5549,7 +5505,7 @@ func (x *SamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SamplesRequest.ProtoReflect.Descriptor instead.
 func (*SamplesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SamplesRequest) GetTask() string {
@@ -5575,7 +5531,7 @@ type SamplesReply struct {
 
 func (x *SamplesReply) Reset() {
 	*x = SamplesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5587,7 +5543,7 @@ func (x *SamplesReply) String() string {
 func (*SamplesReply) ProtoMessage() {}
 
 func (x *SamplesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5600,7 +5556,7 @@ func (x *SamplesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SamplesReply.ProtoReflect.Descriptor instead.
 func (*SamplesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SamplesReply) GetTasks() []*TaskSamples {
@@ -5626,7 +5582,7 @@ type TaskSamples struct {
 
 func (x *TaskSamples) Reset() {
 	*x = TaskSamples{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5638,7 +5594,7 @@ func (x *TaskSamples) String() string {
 func (*TaskSamples) ProtoMessage() {}
 
 func (x *TaskSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5651,7 +5607,7 @@ func (x *TaskSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSamples.ProtoReflect.Descriptor instead.
 func (*TaskSamples) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TaskSamples) GetTask() string {
@@ -5726,7 +5682,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5738,7 +5694,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5751,7 +5707,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -5946,7 +5902,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +5914,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +5927,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -6119,7 +6075,7 @@ type RunOptions struct {
 
 func (x *RunOptions) Reset() {
 	*x = RunOptions{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6131,7 +6087,7 @@ func (x *RunOptions) String() string {
 func (*RunOptions) ProtoMessage() {}
 
 func (x *RunOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6144,7 +6100,7 @@ func (x *RunOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOptions.ProtoReflect.Descriptor instead.
 func (*RunOptions) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RunOptions) GetMode() string {
@@ -6236,7 +6192,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6248,7 +6204,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6261,7 +6217,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -6306,7 +6262,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6318,7 +6274,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6331,7 +6287,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -6388,7 +6344,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6400,7 +6356,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6413,7 +6369,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -6457,7 +6413,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6469,7 +6425,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6482,7 +6438,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -6550,7 +6506,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +6518,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +6531,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -6793,7 +6749,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6805,7 +6761,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6818,7 +6774,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Series) GetName() string {
@@ -6872,7 +6828,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6884,7 +6840,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6897,7 +6853,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -7025,7 +6981,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7037,7 +6993,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7050,7 +7006,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Failure) GetSummary() string {
@@ -7140,7 +7096,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7152,7 +7108,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7165,7 +7121,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -7191,7 +7147,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7203,7 +7159,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7216,7 +7172,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -7238,7 +7194,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7250,7 +7206,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7263,7 +7219,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -7313,7 +7269,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7325,7 +7281,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7338,7 +7294,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -7433,7 +7389,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7445,7 +7401,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7458,7 +7414,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -7519,7 +7475,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7531,7 +7487,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7544,7 +7500,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -7563,7 +7519,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7575,7 +7531,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7588,7 +7544,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *HistoryRequest) GetAll() bool {
@@ -7609,7 +7565,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7621,7 +7577,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7634,7 +7590,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -7670,7 +7626,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7682,7 +7638,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7695,7 +7651,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Lease) GetId() string {
@@ -7730,7 +7686,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7742,7 +7698,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7755,7 +7711,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -7792,7 +7748,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7804,7 +7760,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7817,7 +7773,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -7863,7 +7819,7 @@ type LinesAddressRequest struct {
 
 func (x *LinesAddressRequest) Reset() {
 	*x = LinesAddressRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7875,7 +7831,7 @@ func (x *LinesAddressRequest) String() string {
 func (*LinesAddressRequest) ProtoMessage() {}
 
 func (x *LinesAddressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7888,7 +7844,7 @@ func (x *LinesAddressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesAddressRequest.ProtoReflect.Descriptor instead.
 func (*LinesAddressRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 type LinesAddressReply struct {
@@ -7901,7 +7857,7 @@ type LinesAddressReply struct {
 
 func (x *LinesAddressReply) Reset() {
 	*x = LinesAddressReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7913,7 +7869,7 @@ func (x *LinesAddressReply) String() string {
 func (*LinesAddressReply) ProtoMessage() {}
 
 func (x *LinesAddressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7926,7 +7882,7 @@ func (x *LinesAddressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesAddressReply.ProtoReflect.Descriptor instead.
 func (*LinesAddressReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *LinesAddressReply) GetPath() string {
@@ -7951,7 +7907,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7963,7 +7919,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7976,7 +7932,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 type GPUsReply struct {
@@ -7989,7 +7945,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8001,7 +7957,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8014,7 +7970,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -8042,7 +7998,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8054,7 +8010,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8067,7 +8023,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -8102,7 +8058,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8114,7 +8070,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8127,7 +8083,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -8159,7 +8115,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8171,7 +8127,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8184,7 +8140,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 // EngineSessionReply: name or remote.
@@ -8198,7 +8154,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8210,7 +8166,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8223,7 +8179,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -8262,7 +8218,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8274,7 +8230,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8287,7 +8243,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -8390,7 +8346,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8402,7 +8358,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8415,7 +8371,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -8479,7 +8435,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8491,7 +8447,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8504,7 +8460,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -8543,7 +8499,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8555,7 +8511,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8568,7 +8524,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8624,7 +8580,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8636,7 +8592,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8649,7 +8605,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8677,7 +8633,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8689,7 +8645,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8702,7 +8658,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8730,7 +8686,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8742,7 +8698,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8755,7 +8711,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8783,7 +8739,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8795,7 +8751,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8808,7 +8764,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -8829,7 +8785,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\x9b\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8842,7 +8798,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSent\x121\n" +
 	"\aleaving\x18\t \x01(\v2\x15.tfcluster.v1.LeavingH\x00R\aleaving\x124\n" +
 	"\bfetching\x18\n" +
-	" \x01(\v2\x16.tfcluster.v1.FetchingH\x00R\bfetchingB\t\n" +
+	" \x01(\v2\x16.tfcluster.v1.FetchingH\x00R\bfetching\x129\n" +
+	"\bsnapshot\x18\v \x01(\v2\x1b.tfcluster.v1.SnapshotTakenH\x00R\bsnapshotB\t\n" +
 	"\amessage\"\x1e\n" +
 	"\bFetching\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\"{\n" +
@@ -9004,12 +8961,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\xe4\x04\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xf9\x04\n" +
 	"\vInstruction\x121\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.tfcluster.v1.WelcomeH\x00R\awelcome\x121\n" +
 	"\aprepare\x18\x02 \x01(\v2\x15.tfcluster.v1.PrepareH\x00R\aprepare\x12.\n" +
-	"\x06launch\x18\x03 \x01(\v2\x14.tfcluster.v1.LaunchH\x00R\x06launch\x122\n" +
-	"\x06signal\x18\x04 \x01(\v2\x18.tfcluster.v1.SignalTaskH\x00R\x06signal\x12/\n" +
+	"\x06launch\x18\x03 \x01(\v2\x14.tfcluster.v1.LaunchH\x00R\x06launch\x12/\n" +
 	"\aend_run\x18\x05 \x01(\v2\x14.tfcluster.v1.EndRunH\x00R\x06endRun\x129\n" +
 	"\abarrier\x18\x06 \x01(\v2\x1d.tfcluster.v1.BarrierReleasedH\x00R\abarrier\x121\n" +
 	"\arelease\x18\a \x01(\v2\x15.tfcluster.v1.ReleaseH\x00R\arelease\x12+\n" +
@@ -9017,8 +8973,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rtraining_over\x18\t \x01(\v2\x1a.tfcluster.v1.TrainingOverH\x00R\ftrainingOver\x122\n" +
 	"\bask_step\x18\n" +
 	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
-	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
-	"\vinstruction\"\xa0\x02\n" +
+	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStep\x12A\n" +
+	"\rtake_snapshot\x18\f \x01(\v2\x1a.tfcluster.v1.TakeSnapshotH\x00R\ftakeSnapshotB\r\n" +
+	"\vinstructionJ\x04\b\x04\x10\x05\"\xa0\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
 	"\x10heartbeat_millis\x18\x02 \x01(\x03R\x0fheartbeatMillis\x12.\n" +
@@ -9105,12 +9062,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Blob\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\x03R\x04size\"J\n" +
-	"\n" +
-	"SignalTask\x12\x10\n" +
-	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
-	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
-	"\x06signal\x18\x03 \x01(\x05R\x06signal\"C\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\"C\n" +
 	"\x06EndRun\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12!\n" +
 	"\fgrace_millis\x18\x02 \x01(\x03R\vgraceMillisJ\x04\b\x03\x10\x04\"M\n" +
@@ -9629,13 +9581,14 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xa8\t\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xec\t\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
 	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12B\n" +
 	"\x05Watch\x12\x1a.tfcluster.v1.WatchRequest\x1a\x1b.tfcluster.v1.ClusterStatus0\x01\x12C\n" +
-	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12@\n" +
+	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12B\n" +
+	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x12@\n" +
 	"\x05Start\x12\x1a.tfcluster.v1.StartRequest\x1a\x19.tfcluster.v1.StartUpdate0\x01\x12@\n" +
 	"\x06Follow\x12\x1b.tfcluster.v1.FollowRequest\x1a\x17.tfcluster.v1.RunUpdate0\x01\x12:\n" +
 	"\x04Stop\x12\x19.tfcluster.v1.StopRequest\x1a\x17.tfcluster.v1.RunStatus\x12@\n" +
@@ -9662,7 +9615,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9703,93 +9656,96 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*Directories)(nil),          // 36: tfcluster.v1.Directories
 	(*Program)(nil),              // 37: tfcluster.v1.Program
 	(*Blob)(nil),                 // 38: tfcluster.v1.Blob
-	(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
-	(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 42: tfcluster.v1.Release
-	(*Probe)(nil),                // 43: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
-	(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
-	(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
-	(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 49: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 62: tfcluster.v1.Resources
-	(*Role)(nil),                 // 63: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
-	(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
-	(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
-	(*WatchRequest)(nil),         // 71: tfcluster.v1.WatchRequest
-	(*SamplesRequest)(nil),       // 72: tfcluster.v1.SamplesRequest
-	(*SamplesReply)(nil),         // 73: tfcluster.v1.SamplesReply
-	(*TaskSamples)(nil),          // 74: tfcluster.v1.TaskSamples
-	(*ClusterStatus)(nil),        // 75: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 76: tfcluster.v1.StartRequest
-	(*RunOptions)(nil),           // 77: tfcluster.v1.RunOptions
-	(*StartUpdate)(nil),          // 78: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 79: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 80: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 81: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 82: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 83: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 84: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 85: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 86: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 87: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 88: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 89: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 90: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 91: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 92: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 93: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 94: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 95: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 96: tfcluster.v1.TensorBoardReply
-	(*LinesAddressRequest)(nil),  // 97: tfcluster.v1.LinesAddressRequest
-	(*LinesAddressReply)(nil),    // 98: tfcluster.v1.LinesAddressReply
-	(*GPUsRequest)(nil),          // 99: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 100: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 101: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 102: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 103: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 104: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 105: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 106: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 107: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 108: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 109: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 110: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 111: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 112: tfcluster.v1.OwnerProcess
-	nil,                          // 113: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 114: tfcluster.v1.Evaluation.MetricsEntry
-	nil,                          // 115: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 116: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 117: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 118: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 119: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 120: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 121: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 122: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 123: tfcluster.v1.LogsRequest.BeforeEntry
-	nil,                          // 124: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*EndRun)(nil),               // 39: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 40: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 41: tfcluster.v1.Release
+	(*Probe)(nil),                // 42: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 43: tfcluster.v1.TrainingOver
+	(*AskStep)(nil),              // 44: tfcluster.v1.AskStep
+	(*ActAtStep)(nil),            // 45: tfcluster.v1.ActAtStep
+	(*LogBatch)(nil),             // 46: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 47: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 48: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 49: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 50: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 51: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 52: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 53: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 54: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 55: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 56: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 57: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 58: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 59: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 60: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 61: tfcluster.v1.Resources
+	(*Role)(nil),                 // 62: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 63: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 64: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 65: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 66: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 67: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 68: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 69: tfcluster.v1.StatusRequest
+	(*WatchRequest)(nil),         // 70: tfcluster.v1.WatchRequest
+	(*SamplesRequest)(nil),       // 71: tfcluster.v1.SamplesRequest
+	(*SamplesReply)(nil),         // 72: tfcluster.v1.SamplesReply
+	(*TaskSamples)(nil),          // 73: tfcluster.v1.TaskSamples
+	(*ClusterStatus)(nil),        // 74: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 75: tfcluster.v1.StartRequest
+	(*RunOptions)(nil),           // 76: tfcluster.v1.RunOptions
+	(*StartUpdate)(nil),          // 77: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 78: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 79: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 80: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 81: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 82: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 83: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 84: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 85: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 86: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 87: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 88: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 89: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 90: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 91: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 92: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 93: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 94: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 95: tfcluster.v1.TensorBoardReply
+	(*LinesAddressRequest)(nil),  // 96: tfcluster.v1.LinesAddressRequest
+	(*LinesAddressReply)(nil),    // 97: tfcluster.v1.LinesAddressReply
+	(*GPUsRequest)(nil),          // 98: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 99: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 100: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 101: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 102: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 103: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 104: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 105: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 106: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 107: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 108: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 109: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 110: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 111: tfcluster.v1.OwnerProcess
+	nil,                          // 112: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 113: tfcluster.v1.Evaluation.MetricsEntry
+	nil,                          // 114: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 115: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 116: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 117: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 118: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 119: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 120: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 121: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 122: tfcluster.v1.LogsRequest.BeforeEntry
+	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
+	(*TakeSnapshot)(nil),         // 126: tfcluster.v1.TakeSnapshot
+	(*StacksRequest)(nil),        // 127: tfcluster.v1.StacksRequest
+	(*StacksReply)(nil),          // 128: tfcluster.v1.StacksReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9802,167 +9758,170 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
 	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
 	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	9,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	8,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	11,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	10,  // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	11,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	14,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	9,   // 16: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 17: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 18: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 19: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 20: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 21: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 22: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 23: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 24: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 25: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	113, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 27: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	114, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 29: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 30: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 31: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 32: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	40,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	41,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	42,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	43,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	44,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	45,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	46,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	30,  // 40: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	115, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	116, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	77,  // 50: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 51: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 52: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 53: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 54: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 55: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	49,  // 56: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 57: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	55,  // 58: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	56,  // 59: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	55,  // 60: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	55,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	62,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	63,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	117, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	118, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	65,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	76,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	67,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	85,  // 69: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 70: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 71: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 72: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	74,  // 73: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	67,  // 74: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	82,  // 75: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	63,  // 76: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 77: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	64,  // 78: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 79: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 80: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	77,  // 81: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	119, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	120, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	82,  // 84: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	85,  // 85: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 86: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	81,  // 87: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	82,  // 88: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 89: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	49,  // 90: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	49,  // 91: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	84,  // 92: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 93: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	83,  // 94: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	85,  // 95: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 96: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	121, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	85,  // 98: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	67,  // 99: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	122, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	123, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	49,  // 102: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	124, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	82,  // 104: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	94,  // 105: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 106: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	85,  // 107: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	106, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	107, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	108, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	109, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	110, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	111, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 114: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	112, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 117: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 118: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 119: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 120: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 121: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 122: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 123: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 124: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 125: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 126: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 127: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	71,  // 128: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	72,  // 129: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	76,  // 130: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	79,  // 131: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	86,  // 132: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	87,  // 133: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	89,  // 134: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	91,  // 135: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	92,  // 136: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	95,  // 137: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	97,  // 138: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	99,  // 139: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	103, // 140: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	101, // 141: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 142: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 143: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 144: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 145: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 146: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 147: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 148: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 149: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 150: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	75,  // 151: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	75,  // 152: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 153: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	78,  // 154: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	80,  // 155: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	82,  // 156: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	88,  // 157: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	90,  // 158: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	82,  // 159: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	93,  // 160: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	96,  // 161: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	98,  // 162: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	100, // 163: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	104, // 164: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	102, // 165: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	142, // [142:166] is the sub-list for method output_type
-	118, // [118:142] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	125, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
+	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	10,  // 14: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 15: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 16: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	9,   // 17: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 18: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 19: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 20: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 21: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 22: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 23: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 24: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 25: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 26: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	112, // 27: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 28: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 29: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 30: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 31: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 32: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	126, // 40: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 41: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 42: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 43: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 44: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 45: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 46: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 47: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 48: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 49: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 50: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 51: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 52: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 53: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 54: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 55: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 56: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 57: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 58: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 59: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 60: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 61: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 62: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 63: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 64: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 65: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 66: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 67: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 68: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 69: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 70: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 71: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 72: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 73: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 74: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 75: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 76: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 77: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 78: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 79: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 80: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 81: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 82: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 83: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 84: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 85: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 86: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 87: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 88: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 89: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 90: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 91: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 92: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 93: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 94: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 95: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 96: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 97: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 98: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	84,  // 99: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 100: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 101: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 102: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 103: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 104: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 105: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 106: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 107: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 108: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 109: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 110: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 111: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 112: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 113: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 114: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 115: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 116: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 117: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 118: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 119: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 120: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 121: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 122: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 123: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 124: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 125: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 126: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 127: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 128: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 129: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 130: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	127, // 131: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	75,  // 132: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 133: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 134: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 135: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 136: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 137: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 138: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 139: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 140: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 141: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	102, // 142: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 143: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 144: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 145: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 146: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 147: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 148: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 149: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 150: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 151: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 152: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 153: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 154: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 155: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	128, // 156: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	77,  // 157: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 158: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 159: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 160: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 161: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 162: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 163: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 164: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 165: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 166: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	103, // 167: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 168: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	144, // [144:169] is the sub-list for method output_type
+	119, // [119:144] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9970,6 +9929,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 	if File_cluster_clusterpb_cluster_proto != nil {
 		return
 	}
+	file_cluster_clusterpb_stacks_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
@@ -9981,6 +9941,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_FilesSent)(nil),
 		(*AgentMessage_Leaving)(nil),
 		(*AgentMessage_Fetching)(nil),
+		(*AgentMessage_Snapshot)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[13].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
@@ -9997,7 +9958,6 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
-		(*Instruction_Signal)(nil),
 		(*Instruction_EndRun)(nil),
 		(*Instruction_Barrier)(nil),
 		(*Instruction_Release)(nil),
@@ -10005,8 +9965,9 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_TrainingOver)(nil),
 		(*Instruction_AskStep)(nil),
 		(*Instruction_ActAtStep)(nil),
+		(*Instruction_TakeSnapshot)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[51].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[50].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
@@ -10018,7 +9979,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   123,
+			NumMessages:   122,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -369,6 +369,7 @@ const (
 	Control_Status_FullMethodName        = "/tfcluster.v1.Control/Status"
 	Control_Watch_FullMethodName         = "/tfcluster.v1.Control/Watch"
 	Control_Samples_FullMethodName       = "/tfcluster.v1.Control/Samples"
+	Control_Stacks_FullMethodName        = "/tfcluster.v1.Control/Stacks"
 	Control_Start_FullMethodName         = "/tfcluster.v1.Control/Start"
 	Control_Follow_FullMethodName        = "/tfcluster.v1.Control/Follow"
 	Control_Stop_FullMethodName          = "/tfcluster.v1.Control/Stop"
@@ -398,6 +399,8 @@ type ControlClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ClusterStatus], error)
 	// Samples: what the tasks have used in the last hour.
 	Samples(ctx context.Context, in *SamplesRequest, opts ...grpc.CallOption) (*SamplesReply, error)
+	// Stacks: what the tasks of the active run are doing. It ends when every task has answered, or at the timeout.
+	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StacksReply], error)
 	// Start: returns when every task has entered, or with the first cause.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error)
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -496,9 +499,28 @@ func (c *controlClient) Samples(ctx context.Context, in *SamplesRequest, opts ..
 	return out, nil
 }
 
+func (c *controlClient) Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StacksReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Stacks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StacksRequest, StacksReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_StacksClient = grpc.ServerStreamingClient[StacksReply]
+
 func (c *controlClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[3], Control_Start_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[4], Control_Start_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -517,7 +539,7 @@ type Control_StartClient = grpc.ServerStreamingClient[StartUpdate]
 
 func (c *controlClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[4], Control_Follow_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[5], Control_Follow_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -546,7 +568,7 @@ func (c *controlClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.
 
 func (c *controlClient) Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ResetUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[5], Control_Reset_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[6], Control_Reset_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -565,7 +587,7 @@ type Control_ResetClient = grpc.ServerStreamingClient[ResetUpdate]
 
 func (c *controlClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinesReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[6], Control_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[7], Control_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -644,7 +666,7 @@ func (c *controlClient) EngineSession(ctx context.Context, in *EngineSessionRequ
 
 func (c *controlClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShutdownUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[7], Control_Shutdown_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[8], Control_Shutdown_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -676,6 +698,8 @@ type ControlServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[ClusterStatus]) error
 	// Samples: what the tasks have used in the last hour.
 	Samples(context.Context, *SamplesRequest) (*SamplesReply, error)
+	// Stacks: what the tasks of the active run are doing. It ends when every task has answered, or at the timeout.
+	Stacks(*StacksRequest, grpc.ServerStreamingServer[StacksReply]) error
 	// Start: returns when every task has entered, or with the first cause.
 	Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -717,6 +741,9 @@ func (UnimplementedControlServer) Watch(*WatchRequest, grpc.ServerStreamingServe
 }
 func (UnimplementedControlServer) Samples(context.Context, *SamplesRequest) (*SamplesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Samples not implemented")
+}
+func (UnimplementedControlServer) Stacks(*StacksRequest, grpc.ServerStreamingServer[StacksReply]) error {
+	return status.Error(codes.Unimplemented, "method Stacks not implemented")
 }
 func (UnimplementedControlServer) Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Start not implemented")
@@ -839,6 +866,17 @@ func _Control_Samples_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Control_Stacks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StacksRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControlServer).Stacks(m, &grpc.GenericServerStream[StacksRequest, StacksReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_StacksServer = grpc.ServerStreamingServer[StacksReply]
 
 func _Control_Start_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StartRequest)
@@ -1080,6 +1118,11 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Watch",
 			Handler:       _Control_Watch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Stacks",
+			Handler:       _Control_Stacks_Handler,
 			ServerStreams: true,
 		},
 		{

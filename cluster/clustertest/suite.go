@@ -35,6 +35,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a task that a stop cannot reach is killed after its peers", testUnreachable},
 		{"a run's timeout ends it", testRunTimeout},
 		{"a step's timeout ends it", testStepTimeout},
+		{"stacks are of every task, whatever it does", testStacks},
 		{"a gang is restarted on new ports with its checkpoints", testRestart},
 		{"resume uses an older run's checkpoints", testResume},
 		{"a lost agent is replaced", testAgentKilled},

@@ -14,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/samples"
+	"github.com/tfcluster/tfcluster/cluster/snapshots"
 )
 
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
@@ -29,6 +30,7 @@ type executors struct {
 	pythons      pythons                              // as agents reported them
 	gpus         map[cluster.ExecutorID]*samples.GPUs // their use in the last heartbeat
 	samples      *samples.Store                       // used by any goroutine
+	snapshots    *snapshots.Collector                 // answers of agents to the rounds in which they were asked
 	generation   atomic.Int32                         // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
@@ -38,7 +40,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*samples.GPUs{}, samples: samples.New(),
+		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*samples.GPUs{}, samples: samples.New(), snapshots: snapshots.NewCollector(),
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}

@@ -143,6 +143,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	}
 	if old := c.execs.agents[conn.exec]; old != nil {
 		old.close("another stream of this executor joined")
+		c.snapshotMissing(conn.exec)
 	}
 	c.execs.agents[conn.exec] = conn
 	hello.Python = c.relevantPython(hello.GetPython())
@@ -177,6 +178,7 @@ func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 	// silence.
 	sudden := conn.spoke(time.Now(), c.execs.usual, c.cfg.Timing.Silence)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
+	c.snapshotMissing(conn.exec)
 }
 
 // agentMessage handles one message of an agent. Loop only.
@@ -223,6 +225,8 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 			return
 		}
 		c.arrive(m.Barrier)
+	case *clusterpb.AgentMessage_Snapshot:
+		c.snapshotTaken(conn.exec, m.Snapshot)
 	case *clusterpb.AgentMessage_FilesSent:
 		c.filesSent(conn.exec, m.FilesSent)
 	case *clusterpb.AgentMessage_Note:

@@ -62,7 +62,7 @@ type Limits struct {
 	lead      time.Duration // how far ahead of the furthest task the agreed step is, at the current speed
 	straggle  time.Duration // from the first exit at the agreed step to SIGTERM for tasks that have not exited there
 	noReply   time.Duration // from the first exit of a stopping run to SIGKILL for tasks that the request has not reached
-	stacks    time.Duration // from requesting stack traces to the end of the run
+	stacks    time.Duration // from requesting the stacks of tasks to the end of the run
 	report    time.Duration // how long an agent that reconnected without its task may take to report the exit
 }
 
@@ -72,7 +72,7 @@ func DefaultLimits() Limits {
 		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, Heartbeat: 10 * time.Second, Sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
 		Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
 		askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond, straggle: time.Second, noReply: 3 * time.Second,
-		stacks: time.Second, report: 10 * time.Second,
+		stacks: 2 * time.Second, report: 10 * time.Second,
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -322,8 +321,8 @@ func instructionWords(in *clusterpb.Instruction) string {
 		return fmt.Sprintf("end %d within %s", i.EndRun.GetRun(), time.Duration(i.EndRun.GetGraceMillis())*time.Millisecond)
 	case *clusterpb.Instruction_Release:
 		return "release"
-	case *clusterpb.Instruction_Signal:
-		return fmt.Sprintf("signal %d %s %s", i.Signal.GetRun(), i.Signal.GetTask(), syscall.Signal(i.Signal.GetSignal()))
+	case *clusterpb.Instruction_TakeSnapshot:
+		return fmt.Sprintf("take snapshot %d within %s, to its log: %t", i.TakeSnapshot.GetRun(), time.Duration(i.TakeSnapshot.GetTimeoutMillis())*time.Millisecond, i.TakeSnapshot.GetToLog())
 	case *clusterpb.Instruction_Probe:
 		return "probe"
 	case *clusterpb.Instruction_TrainingOver:

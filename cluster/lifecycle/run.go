@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"fmt"
 	"strings"
-	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -51,7 +50,7 @@ type Run struct {
 	entered  bool // every task of the first attempt has entered its program
 	Stopping bool
 	stop     *stopPlan // set while the run is being stopped with a grace period
-	stacks   bool      // no step within the step timeout: stack traces were requested
+	stacks   bool      // no step within the step timeout: stacks were requested
 	over     bool      // training is over; an evaluator may still evaluate the last checkpoint
 	echoes   []*Task   // tasks that failed with an error about a peer; their root cause is not decided yet
 }
@@ -362,15 +361,15 @@ func (l *Machine) notEnteredFailure() *clusterpb.Failure {
 	return l.run.notEnteredBy(l.limits.enter)
 }
 
-// askStacks makes every task write the stacks of its threads, and sets the timer that then
-// fails the run.
+// askStacks has the stacks of every task appended to its lines, and sets the timer that then fails
+// the run.
 func (l *Machine) askStacks() {
 	r := l.run
 	r.stacks = true
 	for _, t := range r.Tasks {
 		if x := l.Executor(t.exec); t.entered && t.Exit == nil && x != nil && x.Busy {
-			l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Signal{
-				Signal: &clusterpb.SignalTask{Run: r.Spec.ID, Task: t.ID.String(), Signal: int32(syscall.SIGUSR1)},
+			l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_TakeSnapshot{
+				TakeSnapshot: &clusterpb.TakeSnapshot{Run: r.Spec.ID, ToLog: true, TimeoutMillis: l.limits.stacks.Milliseconds()},
 			}}})
 		}
 	}

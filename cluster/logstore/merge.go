@@ -2,10 +2,8 @@ package logstore
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -178,56 +176,10 @@ func mergeIdentical(lines []*clusterpb.Line) []*clusterpb.Line {
 		}
 		shown[k][l.GetTask()]++
 		if shown[k][l.GetTask()] > most { // the first task to write it this often
-			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: label(of)})
+			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: cluster.FoldTasks(of)})
 		}
 	}
 	return out
-}
-
-// label returns "worker:0-3 ×4" for consecutive tasks of a role, "chief,worker:0,2 ×3"
-// otherwise.
-func label(tasks []string) string {
-	byRole := map[string][]int{}
-	var roles []string
-	for _, t := range tasks {
-		id, err := cluster.ParseTask(t)
-		if err != nil {
-			continue
-		}
-		if byRole[id.Role] == nil {
-			roles = append(roles, id.Role)
-		}
-		byRole[id.Role] = append(byRole[id.Role], id.Index)
-	}
-	slices.SortFunc(roles, func(a, b string) int { return cluster.CompareTasks(cluster.TaskID{Role: a}, cluster.TaskID{Role: b}) })
-	var parts []string
-	for _, r := range roles {
-		if r == cluster.Chief {
-			parts = append(parts, r)
-			continue
-		}
-		parts = append(parts, r+":"+ranges(byRole[r]))
-	}
-	return fmt.Sprintf("%s ×%d", strings.Join(parts, ","), len(tasks))
-}
-
-// ranges returns "0-3,7" for 0 1 2 3 7.
-func ranges(ns []int) string {
-	slices.Sort(ns)
-	var parts []string
-	for i := 0; i < len(ns); {
-		j := i
-		for j+1 < len(ns) && ns[j+1] == ns[j]+1 {
-			j++
-		}
-		if j > i {
-			parts = append(parts, strconv.Itoa(ns[i])+"-"+strconv.Itoa(ns[j]))
-		} else {
-			parts = append(parts, strconv.Itoa(ns[i]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, ",")
 }
 
 // FromStart returns what a cell shows of the lines that a run's tasks wrote up to a position:

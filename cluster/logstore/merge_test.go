@@ -212,20 +212,3 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
-
-// TestLabel compares labels of tasks with identical lines.
-func TestLabel(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		tasks []string
-		want  string
-	}{
-		{[]string{"worker:0", "worker:1", "worker:2", "worker:3"}, "worker:0-3 ×4"},
-		{[]string{"worker:2", "chief:0", "worker:0"}, "chief,worker:0,2 ×3"},
-		{[]string{"ps:1", "worker:7", "ps:0", "worker:8", "worker:10"}, "worker:7-8,10,ps:0-1 ×5"},
-	} {
-		if got := label(tt.tasks); got != tt.want {
-			t.Errorf("label of %v is %q, want %q", tt.tasks, got, tt.want)
-		}
-	}
-}

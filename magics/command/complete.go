@@ -217,6 +217,8 @@ func (c *completer) words(v *Verb) []string {
 		})...)
 	case OperandCluster:
 		return c.source.Clusters(false)
+	case OperandTask:
+		return c.source.Tasks()
 	case OperandVerb:
 		return c.table.names(c.shell)
 	case OperandData:

@@ -132,6 +132,7 @@ const (
 	OperandData            // a name of the notebook, or a path
 	OperandCluster
 	OperandVerb
+	OperandTask
 )
 
 // Verb is one verb of %tfcluster and of the command line.

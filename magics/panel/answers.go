@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -151,7 +152,7 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 		for _, t := range r.GetTasks() {
 			tasks = append(tasks, Samples{t.GetTask(), t.GetUnixMillis(), t.GetCpuPercent(), t.GetRssBytes(), t.GetGpuPercent(), t.GetGpuBytes()})
 		}
-		slices.SortStableFunc(tasks, func(a, b Samples) int { return compareTasks(a.Task, b.Task) })
+		slices.SortStableFunc(tasks, func(a, b Samples) int { return cluster.CompareTaskNames(a.Task, b.Task) })
 		return nil
 	})
 	return reply{"tasks": tasks}, err

@@ -178,7 +178,7 @@ func executors(st *clusterpb.ClusterStatus) []Executor {
 		e.inOrder = e.Tone == "good"
 		out = append(out, e)
 	}
-	slices.SortStableFunc(out, func(a, b Executor) int { return compareTasks(a.Task, b.Task) })
+	slices.SortStableFunc(out, func(a, b Executor) int { return cluster.CompareTaskNames(a.Task, b.Task) })
 	return out
 }
 
@@ -199,16 +199,6 @@ func (e *Executor) addTask(t *clusterpb.TaskStatus, v render.TaskView, active bo
 	if active && !render.Over(t.GetState()) {
 		e.CPU, e.Memory, e.Runs = t.GetCpuPercent(), t.GetRssBytes(), true
 	}
-}
-
-// compareTasks orders tasks as people do.
-func compareTasks(a, b string) int {
-	x, xerr := cluster.ParseTask(a)
-	y, yerr := cluster.ParseTask(b)
-	if xerr != nil || yerr != nil {
-		return cmp.Compare(a, b)
-	}
-	return cluster.CompareTasks(x, y)
 }
 
 // shorten leaves out executors in order if there are too many.

@@ -21,6 +21,8 @@ var views = sync.OnceValue(func() *template.Template {
 {{- define "title"}}<div><b{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</b></div>{{end}}
 {{- define "line"}}<div{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</div>{{end}}
 {{- define "code"}}<pre style="margin:4px 0;white-space:pre-wrap;color:inherit;background:none">{{.}}</pre>{{end}}
+{{- define "stack"}}<pre style="margin:6px 0;color:inherit;background:none;overflow-x:auto">{{range .}}<span{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</span>
+{{end}}</pre>{{end}}
 {{- define "details"}}<details><summary style="opacity:.65;cursor:pointer">{{.Summary}}</summary>{{.Body}}</details>{{end}}
 {{- define "bar"}}<div style="width:320px;max-width:100%;height:8px;border-radius:4px;background:rgba(128,128,128,.25);margin:4px 0"><div style="width:{{printf "%.1f" .}}%;height:8px;border-radius:4px;background:#3b82f6"></div></div>{{end}}
 {{- define "curves"}}{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0"><div>{{.Name}} <b>{{.Last}}</b></div><img width="220" height="56" alt="{{.Name}}" src="{{.URL}}"><div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}{{end}}

@@ -36,6 +36,7 @@ func all(engines cluster.Engines) []row {
 		inferenceVerb(),
 		statusVerb(),
 		logsVerb(),
+		stacksVerb(),
 		tensorboardVerb(),
 		gpusVerb(),
 		stopVerb(),

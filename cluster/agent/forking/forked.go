@@ -136,11 +136,8 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 		delete(c.pids, id)
 		return
 	}
-	switch {
-	case alive && number == unix.SIGUSR1: // only to the Python process, which writes its stacks
-		_ = unix.Kill(pid, number) // here and below: a process that has ended is no error
-	case alive:
-		_ = unix.Kill(-pid, number)
+	if alive {
+		_ = unix.Kill(-pid, number) // here and below: a process that has ended is no error
 	}
 	if number != unix.SIGKILL && alive {
 		return

@@ -25,6 +25,8 @@ type Stat struct {
 	Session int
 	CPU     float64 // seconds, including children that were waited for
 	RSS     uint64  // bytes
+	Threads int
+	Started uint64 // clock ticks since the host's boot: tells processes of one pid apart
 }
 
 // Over returns whether the process has ended, even if it was not reaped yet.
@@ -48,7 +50,7 @@ func Read(pid int) (stat Stat, ok bool) {
 	ticks := number(11) + number(12) + number(13) + number(14)
 	return Stat{
 		State: fields[0], Parent: int(number(1)), Session: int(number(3)),
-		CPU: float64(ticks) / clockTicks, RSS: number(21) * uint64(os.Getpagesize()),
+		CPU: float64(ticks) / clockTicks, RSS: number(21) * uint64(os.Getpagesize()), Threads: int(number(17)), Started: number(19),
 	}, true
 }
 

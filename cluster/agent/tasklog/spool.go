@@ -61,12 +61,16 @@ type Log struct {
 	endSent   bool
 }
 
-// Add appends lines. It may wait for the disk, but not for the coordinator.
+// Add appends lines; after End it drops them. It may wait for the disk, but not for the coordinator.
 func (l *Log) Add(lines []*clusterpb.Line) {
 	if len(lines) == 0 {
 		return
 	}
 	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return
+	}
 	next := l.first + uint64(len(l.lines))
 	for i, line := range lines {
 		line.Seq = next + uint64(i)

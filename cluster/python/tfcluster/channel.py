@@ -170,6 +170,13 @@ class Channel:
                 self._reader = threading.Thread(target=self._read_loop, name="tfcluster-control", daemon=True)
                 self._reader.start()
 
+    def reader(self) -> threading.Thread:
+        """Return the thread that reads the agent's messages and calls the handlers."""
+        self.listen()
+        if self._reader is None:
+            raise RuntimeError("there is no agent")
+        return self._reader
+
     def _read_loop(self) -> None:
         assert self._socket is not None
         try:

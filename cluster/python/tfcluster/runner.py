@@ -48,6 +48,7 @@ from typing import Any
 
 from tfcluster import context, hints, hooks
 from tfcluster.channel import Channel
+from tfcluster.stacks import Stacks
 from tfcluster.stopping import Stopper
 
 MAX_PICKLED_RESULT = 3 << 20  # bytes; limited by a message to the coordinator
@@ -150,9 +151,11 @@ class Task:
     def _prepare(self) -> None:
         open_streams()
         faulthandler.enable()
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        stacks = Stacks(self.channel)
+        stacks.install()
         Stopper(self.channel, self.context.end_watching).install()  # an evaluator evaluates the last checkpoint first
+        stacks.register()
         sys.path[:] = [p for p in sys.path if p and os.path.abspath(p) != _HERE]
         if modules := self.spec.get("modules"):
             folder = self.spec["modules_dir"]

@@ -103,6 +103,13 @@ class Cluster:
             options["lines"] = options.pop("n")
         self._do("logs", options)
 
+    def stacks(self, *tasks: str, **options: Any) -> dict[str, Any]:
+        """Show what the tasks' threads are doing now; return what `stacks --json` prints.
+
+        Tasks are "worker:1", "worker" or "worker:0-2"; without one, all.
+        """
+        return self._do("stacks", options, tasks)
+
     def tensorboard(self, **options: Any) -> None:
         """Show TensorBoard."""
         self._do("tensorboard", options)

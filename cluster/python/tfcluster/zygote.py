@@ -326,10 +326,7 @@ class Zygote:
             return
         if alive:
             try:
-                if number == signal.SIGUSR1:  # handled by faulthandler in the task; it would end another program
-                    os.kill(pid, number)
-                else:
-                    os.killpg(pid, number)
+                os.killpg(pid, number)
             except ProcessLookupError:  # just forked: it has no session yet
                 processes.kill(pid, number)
             except OSError:

@@ -1,0 +1,75 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Registration is what a task says once faulthandler writes its stacks at a signal
+// (tfcluster/stacks.py): without it the signal would end the task.
+type Registration struct {
+	Signal     int    `json:"signal"`
+	Descriptor int    `json:"descriptor"` // of the memory file to which the stacks are written
+	Thread     int    `json:"thread"`     // native number of the thread that answers, to which the signal is sent
+	ThreadID   uint64 `json:"thread_id"`  // the same, by threading.get_ident()
+	Main       uint64 `json:"main"`       // the main thread, by threading.get_ident()
+}
+
+// Answer is a task's answer to a question, from its own thread.
+type Answer struct {
+	Question   int32          `json:"question"`
+	Registered bool           `json:"registered"` // the signal is still faulthandler's
+	Threads    []answerThread `json:"threads"`
+	LeftOut    int32          `json:"threads_left_out"`
+}
+
+type answerThread struct {
+	ID       uint64        `json:"id"`
+	NativeID int32         `json:"native_id"`
+	Name     string        `json:"name"`
+	Main     bool          `json:"main"`
+	Frames   []answerFrame `json:"frames"`
+	LeftOut  int32         `json:"frames_left_out"`
+}
+
+// answerFrame is [function, file, line, code].
+type answerFrame struct {
+	function, file string
+	line           int32
+	code           string
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *answerFrame) UnmarshalJSON(raw []byte) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return fmt.Errorf("a frame: %w", err)
+	}
+	if len(parts) != 4 {
+		return errors.New("a frame: want function, file, line, code")
+	}
+	for i, into := range []any{&f.function, &f.file, &f.line, &f.code} {
+		if err := json.Unmarshal(parts[i], into); err != nil {
+			return fmt.Errorf("a frame: %w", err)
+		}
+	}
+	return nil
+}
+
+// stacks returns the threads within the limits of a snapshot.
+func (a *Answer) stacks() (threads []*clusterpb.ThreadStack, leftOut int32) {
+	for _, t := range a.Threads {
+		s := &clusterpb.ThreadStack{Id: t.ID, NativeId: t.NativeID, Name: limited(t.Name, maxName), Main: t.Main, FramesLeftOut: max(0, t.LeftOut)}
+		for _, f := range t.Frames {
+			s.Frames = append(s.Frames, &clusterpb.Frame{
+				Function: limited(f.function, maxName), File: limited(f.file, maxFile), Line: max(0, f.line), Code: limited(f.code, maxCode),
+			})
+		}
+		threads = append(threads, s)
+	}
+	threads, leftOut = tidy(threads)
+	return threads, leftOut + max(0, a.LeftOut)
+}

@@ -1,0 +1,173 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Real-time signals as glibc leaves them to programs.
+const (
+	firstRealTime = 34
+	lastRealTime  = 64
+)
+
+// memoryFile is how /proc shows the file to which faulthandler writes.
+const memoryFile = "/memfd:tfcluster-stacks"
+
+// maxDump bounds what is read of faulthandler's text, in bytes. It writes 100 threads of 100
+// frames at most.
+const maxDump = 4 << 20
+
+// handler is the task's handler of the signal.
+type handler struct {
+	mu sync.Mutex
+	// guarded by mu
+	pid     int
+	started uint64   // of the process, as proc.Stat has it
+	file    *os.File // to which it writes; nil: none is installed
+	of      Registration
+}
+
+// register opens the file to which the handler writes. A program may have sent the message
+// itself, so nothing in it is trusted: the file must be such a memory file.
+func (h *handler) register(pid int, r Registration) error {
+	if r.Signal < firstRealTime || r.Signal > lastRealTime {
+		return fmt.Errorf("signal %d is not one of the real-time signals", r.Signal)
+	}
+	path := fmt.Sprintf("/proc/%d/fd/%d", pid, r.Descriptor)
+	if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, memoryFile) {
+		return fmt.Errorf("descriptor %d of process %d is not %s", r.Descriptor, pid, memoryFile)
+	}
+	stat, ok := proc.Read(pid)
+	if !ok {
+		return fmt.Errorf("process %d has ended", pid)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("open the file for the stacks of process %d: %w", pid, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file != nil {
+		h.file.Close()
+	}
+	h.pid, h.started, h.file, h.of = pid, stat.Started, file, r
+	return nil
+}
+
+// close forgets the handler: no signal is sent any more.
+func (h *handler) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file != nil {
+		h.file.Close()
+		h.file = nil
+	}
+}
+
+// stacks has the handler write the stacks of all threads and adds them to the snapshot. It
+// returns why that is not possible, if so.
+func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file == nil {
+		return errors.New("faulthandler is not installed for its signal")
+	}
+	if err := h.check(); err != nil {
+		return err
+	}
+	if err := h.file.Truncate(0); err != nil {
+		return fmt.Errorf("the file for its stacks cannot be emptied: %w", err)
+	}
+	if err := unix.Tgkill(h.pid, h.of.Thread, unix.Signal(h.of.Signal)); err != nil {
+		return fmt.Errorf("the signal for its stacks could not be sent: %w", err)
+	}
+	if err := h.await(ctx); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.NewSectionReader(h.file, 0, maxDump))
+	if err != nil {
+		return fmt.Errorf("its stacks cannot be read: %w", err)
+	}
+	threads := parseFaulthandler(string(text))
+	if len(threads) == 0 {
+		return errors.New("faulthandler wrote no stacks")
+	}
+	threads = slices.DeleteFunc(threads, func(t *clusterpb.ThreadStack) bool { return t.GetId() == h.of.ThreadID }) // it is tfcluster's
+	for _, t := range threads {
+		t.Main = t.GetId() == h.of.Main
+	}
+	snapshot.Source = clusterpb.FromFaulthandler
+	snapshot.Threads, snapshot.ThreadsLeftOut = tidy(threads)
+	return nil
+}
+
+// waitsForCore returns whether the thread that answers could run, but has no core.
+func (h *handler) waitsForCore() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file == nil {
+		return false
+	}
+	t, ok := proc.ReadThread(h.pid, h.of.Thread)
+	return ok && t.State == running
+}
+
+// check returns why the signal must not be sent: it would end the process, or another one, or
+// could not be delivered. The caller holds mu.
+func (h *handler) check() error {
+	stat, ok := proc.Read(h.pid)
+	if !ok || stat.Over() || stat.Started != h.started {
+		return errors.New("its process has ended")
+	}
+	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
+	switch {
+	case !ok:
+		return errors.New("the thread that answers has ended")
+	case !does.Caught:
+		return errors.New("the program has removed the handler of the signal for its stacks")
+	case does.Pending || does.Blocked:
+		return errors.New("an earlier signal for its stacks has not been handled yet")
+	}
+	return nil
+}
+
+// await waits until the handler has run: it has written something, and while it runs the thread
+// blocks the signal. The caller holds mu.
+func (h *handler) await(ctx context.Context) error {
+	for end := time.Now().Add(signalWait); ; {
+		file, err := h.file.Stat() // before the state: what is written is complete if the handler does not run after that
+		if err != nil {
+			return fmt.Errorf("the file for its stacks cannot be read: %w", err)
+		}
+		does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
+		late := time.Now().After(end)
+		switch {
+		case !ok:
+			return errors.New("it has ended meanwhile")
+		case file.Size() > 0 && !does.Pending && !does.Blocked:
+			return nil
+		case late && (does.Pending || does.Blocked):
+			return errors.New("its thread cannot handle the signal for the stacks: it is stopped, or in an uninterruptible wait")
+		case late:
+			return errors.New("faulthandler wrote no stacks")
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return errors.New("the time did not suffice for the signal for its stacks")
+		}
+	}
+}

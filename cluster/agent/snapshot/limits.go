@@ -1,0 +1,68 @@
+package snapshot
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Limits of a snapshot. What a program reports is not trusted, so they apply to that too.
+const (
+	maxThreads  = 256
+	maxFrames   = 100     // of a thread
+	maxFile     = 512     // bytes of a file's path
+	maxName     = 200     // bytes of a function's or thread's name
+	maxCode     = 200     // bytes of a line of source
+	maxCommand  = 200     // bytes of a command
+	maxChildren = 64      // processes
+	maxOthers   = 32      // threads that are not Python's
+	maxNative   = 256_000 // bytes of py-spy's text
+	maxSize     = 2 << 20 // bytes of a snapshot, below the limit of a message to a client
+)
+
+// limited returns valid UTF-8 text, shortened to n bytes.
+func limited(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	end := n
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// tidy sorts the main thread first, removes the frames from which tfcluster runs the program, and
+// enforces the limits.
+func tidy(threads []*clusterpb.ThreadStack) (kept []*clusterpb.ThreadStack, leftOut int32) {
+	for _, t := range threads {
+		for n := len(t.Frames); n > 0 && t.Frames[n-1].Starts(); n-- {
+			t.Frames, t.FramesLeftOut = t.Frames[:n-1], 0
+		}
+		if over := len(t.Frames) - maxFrames; over > 0 {
+			t.Frames, t.FramesLeftOut = t.Frames[:maxFrames], t.FramesLeftOut+int32(over)
+		}
+		if t.Main {
+			kept = append([]*clusterpb.ThreadStack{t}, kept...)
+		} else {
+			kept = append(kept, t)
+		}
+	}
+	if over := len(kept) - maxThreads; over > 0 {
+		kept, leftOut = kept[:maxThreads], int32(over)
+	}
+	return kept, leftOut
+}
+
+// fit removes threads until the snapshot has at most maxSize bytes.
+func fit(s *clusterpb.Snapshot) {
+	for proto.Size(s) > maxSize && len(s.GetThreads()) > 1 {
+		half := len(s.GetThreads()) / 2
+		s.ThreadsLeftOut += int32(len(s.GetThreads()) - half)
+		s.Threads = s.GetThreads()[:half]
+	}
+}

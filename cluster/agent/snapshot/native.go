@@ -1,0 +1,55 @@
+package snapshot
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// nativeWait bounds py-spy, which pauses the process meanwhile: it reads the symbols of all
+// libraries, those of TensorFlow are more than a gigabyte.
+const nativeWait = 20 * time.Second
+
+// Native returns the stacks of a process with native frames, as py-spy writes them, where it is
+// installed in folder or on the PATH, and allowed to trace the process (ptrace(2)).
+func Native(ctx context.Context, pid int, folder string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, nativeWait)
+	defer cancel()
+	program, err := exec.LookPath(filepath.Join(folder, "py-spy"))
+	if err != nil {
+		if program, err = exec.LookPath("py-spy"); err != nil {
+			return "", errors.New("py-spy is not installed there: add it to the executors' environment (pip install py-spy)")
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, "dump", "--native", "--pid", strconv.Itoa(pid))
+	out, problem := &cappedBuffer{most: maxNative}, &cappedBuffer{most: maxCommand}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, problem, time.Second
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return "", errors.New("py-spy did not end in time")
+	case err != nil:
+		first, _, _ := strings.Cut(strings.TrimSpace(problem.String()), "\n")
+		return "", fmt.Errorf("py-spy: %s", cmp.Or(limited(first, maxCommand), err.Error()))
+	}
+	return limited(out.String(), maxNative), nil
+}
+
+// cappedBuffer keeps the first bytes that are written to it.
+type cappedBuffer struct {
+	bytes.Buffer
+	most int
+}
+
+// Write implements io.Writer.
+func (b *cappedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), max(0, b.most-b.Len()))])
+	return len(p), nil
+}

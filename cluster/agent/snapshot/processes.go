@@ -1,0 +1,146 @@
+package snapshot
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Letters of states in /proc.
+const (
+	running         = "R"
+	uninterruptible = "D"
+	stopped         = "T"
+	traced          = "t"
+)
+
+// reading is what /proc says about a task at a moment.
+type reading struct {
+	at        time.Time
+	threads   []proc.Thread // of the task's process, the main thread first
+	processes map[int]proc.Stat
+	pid       int
+}
+
+// read reads the task's process and its descendants; ok is false if it has ended.
+func read(pid int) (r reading, ok bool) {
+	r = reading{at: time.Now(), pid: pid, processes: map[int]proc.Stat{}}
+	if r.threads = proc.Threads(pid); len(r.threads) == 0 {
+		return r, false
+	}
+	table := proc.ReadTable()
+	if _, ok := table[pid]; !ok {
+		return r, false
+	}
+	below := table.Below(pid)
+	slices.Sort(below)
+	for _, p := range append([]int{pid}, below[:min(len(below), maxChildren)]...) {
+		r.processes[p] = table[p]
+	}
+	return r, true
+}
+
+// again reads the same processes once more, for what they have used since.
+func (r reading) again() reading {
+	now := reading{at: time.Now(), pid: r.pid, threads: proc.Threads(r.pid), processes: map[int]proc.Stat{}}
+	for p := range r.processes {
+		if s, ok := proc.Read(p); ok {
+			now.processes[p] = s
+		}
+	}
+	return now
+}
+
+// isStopped returns whether the process does not run, by a signal or a debugger.
+func (r reading) isStopped() bool {
+	return r.threads[0].State == stopped || r.threads[0].State == traced
+}
+
+// describe adds to a snapshot what /proc said when the stacks were taken, and what the processes
+// and threads used between two readings.
+func describe(s *clusterpb.Snapshot, when, first, last reading) {
+	used := newUsage(first, last)
+	each, sum := used.ofThreads()
+	s.Process = process(when.pid, when.processes[when.pid], when.threads[0], sum)
+	for _, pid := range slices.Sorted(maps.Keys(when.processes)) {
+		if main, ok := proc.ReadThread(pid, pid); pid != when.pid && ok {
+			s.Children = append(s.Children, process(pid, when.processes[pid], main, used.ofProcess(pid)))
+		}
+	}
+	of := map[int32]*clusterpb.ThreadStack{}
+	for _, t := range s.GetThreads() {
+		if t.GetMain() {
+			t.NativeId = int32(when.pid) // faulthandler does not write native numbers
+		}
+		of[t.GetNativeId()] = t
+	}
+	others := 0
+	for i, t := range when.threads {
+		stack := of[int32(t.ID)]
+		if stack == nil { // not Python's, or unknown
+			idle := i > 0 && t.State != running && t.State != uninterruptible
+			if idle || others == maxOthers {
+				continue
+			}
+			others++
+			stack = &clusterpb.ThreadStack{Name: limited(t.Name, maxName), Main: i == 0, NativeId: int32(t.ID)}
+			s.Threads = append(s.Threads, stack)
+		}
+		stack.State, stack.WaitChannel, stack.CpuPercent = t.State, limited(t.WaitChannel, maxName), each[t.ID]
+	}
+}
+
+// process describes a process of a task.
+func process(pid int, stat proc.Stat, main proc.Thread, percent float32) *clusterpb.ProcessState {
+	return &clusterpb.ProcessState{
+		Pid: int32(pid), Parent: int32(stat.Parent), Command: limited(proc.Command(pid), maxCommand), State: main.State, WaitChannel: limited(main.WaitChannel, maxName),
+		CpuPercent: percent, RssBytes: stat.RSS, Threads: int32(stat.Threads),
+	}
+}
+
+// usage is what two readings of a task say about the use of the CPU between them.
+type usage struct {
+	first, last reading
+	before      map[int]time.Duration // of each thread of the task's process
+}
+
+func newUsage(first, last reading) usage {
+	u := usage{first, last, map[int]time.Duration{}}
+	for _, t := range first.threads {
+		u.before[t.ID] = t.CPU
+	}
+	return u
+}
+
+// percent returns a share of one core.
+func (u usage) percent(used time.Duration) float32 {
+	if d := u.last.at.Sub(u.first.at); d > 0 && used > 0 {
+		return float32(100 * used.Seconds() / d.Seconds())
+	}
+	return 0
+}
+
+// ofThreads returns the use of each thread of the task's process, and their sum.
+func (u usage) ofThreads() (each map[int]float32, sum float32) {
+	each = map[int]float32{}
+	for _, t := range u.last.threads {
+		if before, ok := u.before[t.ID]; ok {
+			each[t.ID] = u.percent(t.CPU - before)
+			sum += each[t.ID]
+		}
+	}
+	return each, sum
+}
+
+// ofProcess returns the use of another process, with its children that have ended.
+func (u usage) ofProcess(pid int) float32 {
+	before, ok := u.first.processes[pid]
+	after, ok2 := u.last.processes[pid]
+	if !ok || !ok2 || before.Started != after.Started {
+		return 0
+	}
+	return u.percent(time.Duration((after.CPU - before.CPU) * float64(time.Second)))
+}
