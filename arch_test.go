@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"cluster/state":              {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/lockfile"},
 	"cluster/client":             {"cluster", "cluster/clusterpb", "cluster/state"},
 	"cluster/results":            {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/logstore", "cluster/rundir", "cluster/state"},
+	"rdma/fabric":                {},
 	"rdma/memory":                {},
 	"rdma/reduce":                {},
 	"rdma/transport":             {"rdma/memory"},
