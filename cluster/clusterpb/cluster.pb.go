@@ -572,6 +572,7 @@ type Hello struct {
 	Cpus          int32                  `protobuf:"varint,16,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	OwnDisk       bool                   `protobuf:"varint,17,opt,name=own_disk,json=ownDisk,proto3" json:"own_disk,omitempty"` // it does not share the driver's disk: FilesSent follows each task
 	Protocol      int32                  `protobuf:"varint,18,opt,name=protocol,proto3" json:"protocol,omitempty"`              // 0 in versions without it
+	Fabric        *Fabric                `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                   // its network
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +724,13 @@ func (x *Hello) GetProtocol() int32 {
 		return x.Protocol
 	}
 	return 0
+}
+
+func (x *Hello) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
 }
 
 type RunningTask struct {
@@ -980,6 +988,7 @@ type Python struct {
 	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"` // why it could not be started or could not import TensorFlow, one line
 	ImportSeconds float64                `protobuf:"fixed64,7,opt,name=import_seconds,json=importSeconds,proto3" json:"import_seconds,omitempty"`
 	Zygote        bool                   `protobuf:"varint,8,opt,name=zygote,proto3" json:"zygote,omitempty"` // false: each task starts a fresh interpreter
+	Nccl          string                 `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`     // version of NCCL's package; "": not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1068,6 +1077,13 @@ func (x *Python) GetZygote() bool {
 		return x.Zygote
 	}
 	return false
+}
+
+func (x *Python) GetNccl() string {
+	if x != nil {
+		return x.Nccl
+	}
+	return ""
 }
 
 type Warmed struct {
@@ -1335,6 +1351,7 @@ type TaskEvent struct {
 	//	*TaskEvent_ServerJoined
 	//	*TaskEvent_Step
 	//	*TaskEvent_Stopping
+	//	*TaskEvent_Nccl
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1479,6 +1496,15 @@ func (x *TaskEvent) GetStopping() *Stopping {
 	return nil
 }
 
+func (x *TaskEvent) GetNccl() *NCCLChoice {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Nccl); ok {
+			return x.Nccl
+		}
+	}
+	return nil
+}
+
 type isTaskEvent_Event interface {
 	isTaskEvent_Event()
 }
@@ -1519,6 +1545,10 @@ type TaskEvent_Stopping struct {
 	Stopping *Stopping `protobuf:"bytes,12,opt,name=stopping,proto3,oneof"`
 }
 
+type TaskEvent_Nccl struct {
+	Nccl *NCCLChoice `protobuf:"bytes,40,opt,name=nccl,proto3,oneof"`
+}
+
 func (*TaskEvent_Started) isTaskEvent_Event() {}
 
 func (*TaskEvent_Entered) isTaskEvent_Event() {}
@@ -1536,6 +1566,8 @@ func (*TaskEvent_ServerJoined) isTaskEvent_Event() {}
 func (*TaskEvent_Step) isTaskEvent_Event() {}
 
 func (*TaskEvent_Stopping) isTaskEvent_Event() {}
+
+func (*TaskEvent_Nccl) isTaskEvent_Event() {}
 
 // ServerJoined: the task is in tf.distribute.Server.join(), which does not return.
 type ServerJoined struct {
@@ -5720,6 +5752,7 @@ type ClusterStatus struct {
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // made for one run, which the driver starts itself and after which it releases the cluster
 	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions without it
 	Waiting        string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                // what the reservation waits for; "" when it is complete or has failed
+	Network        string                 `protobuf:"bytes,40,opt,name=network,proto3" json:"network,omitempty"`                                // one line about the network of executors on several hosts, when the reservation was complete; "": one host
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5904,6 +5937,13 @@ func (x *ClusterStatus) GetProtocol() int32 {
 func (x *ClusterStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetNetwork() string {
+	if x != nil {
+		return x.Network
 	}
 	return ""
 }
@@ -6113,6 +6153,7 @@ type RunOptions struct {
 	RunTimeoutMillis  int64                  `protobuf:"varint,9,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
 	WorkingDir        string                 `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
 	StartIn           string                 `protobuf:"bytes,11,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`          // --working-dir, absolute, on every executor; "": the engine's default
+	Fabric            string                 `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                           // auto | tcp | rdma; "": auto
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -6220,6 +6261,13 @@ func (x *RunOptions) GetWorkingDir() string {
 func (x *RunOptions) GetStartIn() string {
 	if x != nil {
 		return x.StartIn
+	}
+	return ""
+}
+
+func (x *RunOptions) GetFabric() string {
+	if x != nil {
+		return x.Fabric
 	}
 	return ""
 }
@@ -6866,6 +6914,7 @@ type TaskStatus struct {
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
 	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the previous heartbeat; 100 is one core
+	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                 // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -7003,6 +7052,13 @@ func (x *TaskStatus) GetCpuPercent() float64 {
 		return x.CpuPercent
 	}
 	return 0
+}
+
+func (x *TaskStatus) GetNccl() *NCCLChoice {
+	if x != nil {
+		return x.Nccl
+	}
+	return nil
 }
 
 // Failure: what happened, where, why as far as known, and what to do next.
@@ -8829,7 +8885,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\x9b\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\"\x9b\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8853,7 +8909,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\aLeaving\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x83\x04\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xb1\x04\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -8873,7 +8929,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x0f \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
 	"\bown_disk\x18\x11 \x01(\bR\aownDisk\x12\x1a\n" +
-	"\bprotocol\x18\x12 \x01(\x05R\bprotocolJ\x04\b\a\x10\b\"_\n" +
+	"\bprotocol\x18\x12 \x01(\x05R\bprotocol\x12,\n" +
+	"\x06fabric\x18( \x01(\v2\x14.tfcluster.v1.FabricR\x06fabricJ\x04\b\a\x10\b\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8896,7 +8953,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1d\n" +
 	"\n" +
-	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\"\xef\x01\n" +
+	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\"\x83\x02\n" +
 	"\x06Python\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x01 \x01(\tR\n" +
@@ -8909,7 +8966,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vcloudpickle\x18\x05 \x01(\tR\vcloudpickle\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12%\n" +
 	"\x0eimport_seconds\x18\a \x01(\x01R\rimportSeconds\x12\x16\n" +
-	"\x06zygote\x18\b \x01(\bR\x06zygote\"6\n" +
+	"\x06zygote\x18\b \x01(\bR\x06zygote\x12\x12\n" +
+	"\x04nccl\x18( \x01(\tR\x04nccl\"6\n" +
 	"\x06Warmed\x12,\n" +
 	"\x06python\x18\x01 \x01(\v2\x14.tfcluster.v1.PythonR\x06python\"~\n" +
 	"\tHeartbeat\x12\x1b\n" +
@@ -8927,7 +8985,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x9b\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xcb\x04\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8941,7 +8999,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rserver_joined\x18\n" +
 	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
 	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
-	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstoppingB\a\n" +
+	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x12.\n" +
+	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceH\x00R\x04ncclB\a\n" +
 	"\x05event\"\x0e\n" +
 	"\fServerJoined\"\xa1\x01\n" +
 	"\x04Step\x12\x14\n" +
@@ -9304,7 +9363,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\trss_bytes\x18\x04 \x03(\x04R\brssBytes\x12\x1f\n" +
 	"\vgpu_percent\x18\x05 \x03(\x02R\n" +
 	"gpuPercent\x12\x1b\n" +
-	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xdc\x05\n" +
+	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xf6\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9333,7 +9392,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
 	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaitingJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x18\n" +
+	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
@@ -9356,7 +9416,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xb7\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xcf\x03\n" +
 	"\n" +
 	"RunOptions\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
@@ -9372,7 +9432,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vworking_dir\x18\n" +
 	" \x01(\tR\n" +
 	"workingDir\x12\x19\n" +
-	"\bstart_in\x18\v \x01(\tR\astartIn\x1a6\n" +
+	"\bstart_in\x18\v \x01(\tR\astartIn\x12\x16\n" +
+	"\x06fabric\x18( \x01(\tR\x06fabric\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -9445,7 +9506,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xc5\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9466,7 +9527,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\"\x9c\x02\n" +
+	"cpuPercent\x12,\n" +
+	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04nccl\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -9629,7 +9691,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xa8\t\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xea\t\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
@@ -9645,7 +9707,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aHistory\x12\x1c.tfcluster.v1.HistoryRequest\x1a\x1a.tfcluster.v1.HistoryReply\x12O\n" +
 	"\vTensorBoard\x12 .tfcluster.v1.TensorBoardRequest\x1a\x1e.tfcluster.v1.TensorBoardReply\x12R\n" +
 	"\fLinesAddress\x12!.tfcluster.v1.LinesAddressRequest\x1a\x1f.tfcluster.v1.LinesAddressReply\x12:\n" +
-	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12U\n" +
+	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12@\n" +
+	"\x06Fabric\x12\x1b.tfcluster.v1.FabricRequest\x1a\x19.tfcluster.v1.FabricReply\x12U\n" +
 	"\rEngineSession\x12\".tfcluster.v1.EngineSessionRequest\x1a .tfcluster.v1.EngineSessionReply\x12I\n" +
 	"\bShutdown\x12\x1d.tfcluster.v1.ShutdownRequest\x1a\x1c.tfcluster.v1.ShutdownUpdate0\x01B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
@@ -9790,6 +9853,10 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 123: tfcluster.v1.LogsRequest.BeforeEntry
 	nil,                          // 124: tfcluster.v1.LinesReply.PositionEntry
 	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
+	(*NCCLChoice)(nil),           // 127: tfcluster.v1.NCCLChoice
+	(*FabricRequest)(nil),        // 128: tfcluster.v1.FabricRequest
+	(*FabricReply)(nil),          // 129: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9805,164 +9872,169 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	9,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
 	8,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	10,  // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	11,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	14,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	9,   // 16: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 17: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 18: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 19: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 20: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 21: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 22: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 23: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 24: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 25: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	113, // 26: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 27: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	114, // 28: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 29: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 30: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 31: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 32: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	40,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	41,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	42,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	43,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	44,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	45,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	46,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	30,  // 40: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	115, // 41: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 42: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 43: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 44: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 45: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	116, // 46: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 47: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 48: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 49: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	77,  // 50: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 51: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 52: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 53: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 54: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 55: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	49,  // 56: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 57: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	55,  // 58: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	56,  // 59: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	55,  // 60: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	55,  // 61: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	62,  // 62: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	63,  // 63: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	117, // 64: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	118, // 65: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	65,  // 66: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	76,  // 67: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	67,  // 68: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	85,  // 69: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 70: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 71: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 72: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	74,  // 73: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	67,  // 74: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	82,  // 75: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	63,  // 76: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 77: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	64,  // 78: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 79: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 80: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	77,  // 81: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	119, // 82: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	120, // 83: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	82,  // 84: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	85,  // 85: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 86: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	81,  // 87: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	82,  // 88: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 89: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	49,  // 90: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	49,  // 91: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	84,  // 92: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 93: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	83,  // 94: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	85,  // 95: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 96: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	121, // 97: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	85,  // 98: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	67,  // 99: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	122, // 100: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	123, // 101: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	49,  // 102: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	124, // 103: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	82,  // 104: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	94,  // 105: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 106: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	85,  // 107: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	106, // 108: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	107, // 109: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	108, // 110: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	109, // 111: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	110, // 112: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	111, // 113: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 114: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	112, // 115: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 116: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 117: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 118: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 119: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 120: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 121: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 122: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 123: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 124: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 125: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 126: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 127: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	71,  // 128: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	72,  // 129: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	76,  // 130: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	79,  // 131: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	86,  // 132: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	87,  // 133: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	89,  // 134: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	91,  // 135: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	92,  // 136: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	95,  // 137: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	97,  // 138: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	99,  // 139: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	103, // 140: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	101, // 141: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 142: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 143: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 144: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 145: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 146: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 147: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 148: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 149: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 150: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	75,  // 151: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	75,  // 152: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 153: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	78,  // 154: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	80,  // 155: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	82,  // 156: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	88,  // 157: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	90,  // 158: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	82,  // 159: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	93,  // 160: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	96,  // 161: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	98,  // 162: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	100, // 163: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	104, // 164: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	102, // 165: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	142, // [142:166] is the sub-list for method output_type
-	118, // [118:142] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	126, // 13: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
+	10,  // 14: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 15: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 16: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	9,   // 17: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 18: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 19: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 20: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 21: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 22: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 23: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 24: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 25: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 26: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	127, // 27: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	113, // 28: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 29: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	114, // 30: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 31: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 32: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 33: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 34: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	40,  // 35: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	41,  // 36: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	42,  // 37: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	43,  // 38: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	44,  // 39: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	45,  // 40: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	46,  // 41: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	30,  // 42: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	115, // 43: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 44: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 45: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 46: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 47: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	116, // 48: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 49: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 50: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 51: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	77,  // 52: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 53: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 54: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 55: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 56: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 57: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 58: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 59: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 60: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 61: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 62: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 63: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 64: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 65: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	117, // 66: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	118, // 67: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 68: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	76,  // 69: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 70: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	85,  // 71: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 72: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 73: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 74: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	74,  // 75: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	67,  // 76: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	82,  // 77: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 78: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 79: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 80: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 81: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 82: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	77,  // 83: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	119, // 84: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	120, // 85: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	82,  // 86: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	85,  // 87: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 88: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	81,  // 89: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	82,  // 90: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 91: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 92: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 93: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	84,  // 94: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 95: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	83,  // 96: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	85,  // 97: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 98: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	121, // 99: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	127, // 100: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	85,  // 101: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 102: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	122, // 103: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	123, // 104: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	49,  // 105: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	124, // 106: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	82,  // 107: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	94,  // 108: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 109: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	85,  // 110: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	106, // 111: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	107, // 112: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	108, // 113: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	109, // 114: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	110, // 115: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	111, // 116: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 117: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	112, // 118: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 119: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 120: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 121: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 122: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 123: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 124: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 125: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 126: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 127: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 128: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 129: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 130: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 131: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	72,  // 132: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	76,  // 133: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	79,  // 134: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	86,  // 135: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	87,  // 136: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	89,  // 137: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	91,  // 138: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	92,  // 139: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	95,  // 140: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	97,  // 141: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	99,  // 142: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	128, // 143: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	103, // 144: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	101, // 145: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 146: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 147: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 148: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 149: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 150: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 151: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 152: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 153: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 154: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	75,  // 155: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	75,  // 156: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 157: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	78,  // 158: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	80,  // 159: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	82,  // 160: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	88,  // 161: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	90,  // 162: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	82,  // 163: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	93,  // 164: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	96,  // 165: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	98,  // 166: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	100, // 167: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	129, // 168: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	104, // 169: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	102, // 170: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	146, // [146:171] is the sub-list for method output_type
+	121, // [121:146] is the sub-list for method input_type
+	121, // [121:121] is the sub-list for extension type_name
+	121, // [121:121] is the sub-list for extension extendee
+	0,   // [0:121] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9970,6 +10042,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 	if File_cluster_clusterpb_cluster_proto != nil {
 		return
 	}
+	file_cluster_clusterpb_fabric_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
@@ -9992,6 +10065,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_ServerJoined)(nil),
 		(*TaskEvent_Step)(nil),
 		(*TaskEvent_Stopping)(nil),
+		(*TaskEvent_Nccl)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),

@@ -262,8 +262,8 @@ func describeRank(r *Rank, c *Chosen) string {
 	var b strings.Builder
 	for i := range r.Ports {
 		p := &r.Ports[i]
-		fmt.Fprintf(&b, "  port %s %s %s", p, p.Link, rateText(p.Rate))
-		for _, part := range []string{p.Netdev, p.Near, p.Problem} {
+		fmt.Fprintf(&b, "  port %s %s %s", p, p.Link, RateText(p.Rate))
+		for _, part := range []string{p.Netdev, p.Near, p.Problem, p.Remedy} {
 			if part != "" {
 				fmt.Fprintf(&b, ", %s", part)
 			}

@@ -241,9 +241,11 @@ func summary(d *Decision, compared []*candidate, all int) string {
 	if rate := oneOf(rates); rate != "" {
 		text += ", " + rate
 	}
-	if len(compared) == all {
+	switch {
+	case all == 1:
+	case len(compared) == all:
 		text += fmt.Sprintf(", on all %d executors", all)
-	} else {
+	default:
 		text += fmt.Sprintf(", on the %d executors that train", len(compared))
 	}
 	if d.Why != "" {
@@ -255,12 +257,12 @@ func summary(d *Decision, compared []*candidate, all int) string {
 // network returns what an executor uses, and its rate.
 func (c *candidate) network(link Link) (name, rate string) {
 	if link == Ethernet {
-		return c.Interface.Name, rateText(c.Interface.Rate)
+		return c.Interface.Name, RateText(c.Interface.Rate)
 	}
 	if len(c.chosen) == 0 {
 		return "", ""
 	}
-	return more(c.chosen[0].String(), len(c.chosen)), rateText(c.chosen[0].Rate)
+	return more(c.chosen[0].String(), len(c.chosen)), RateText(c.chosen[0].Rate)
 }
 
 // oneOf returns the element of a list in which all are equal; "" for others.

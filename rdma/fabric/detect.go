@@ -88,7 +88,7 @@ func (h *Host) interfaceRate(name string) float64 {
 func (h *Host) device(name, file string, gpus []place) []Port {
 	dir := path.Join(classInfiniBand, name)
 	at := h.placeOf(dir)
-	problem := h.openDevice(file)
+	opened := h.openDevice(file)
 	var ports []Port
 	for _, number := range h.list(dir+"/ports", maxPorts) {
 		n, err := strconv.Atoi(number)
@@ -101,7 +101,8 @@ func (h *Host) device(name, file string, gpus []place) []Port {
 			Layer: cmp.Or(h.read(dir+"/ports/"+number+"/link_layer"), "Unknown"),
 		}
 		h.classify(&p, h.read(dir+"/node_type"), dir)
-		p.Problem = cmp.Or(p.stateProblem(), p.Problem, problem, h.memlockProblem())
+		found := cmp.Or(problem{what: p.stateProblem()}, problem{p.Problem, p.Remedy}, opened, h.memlockProblem())
+		p.Problem, p.Remedy = found.what, found.remedy
 		ports = append(ports, p)
 	}
 	slices.SortFunc(ports, func(a, b Port) int { return cmp.Compare(a.Number, b.Number) })
@@ -128,6 +129,7 @@ func (h *Host) classify(p *Port, nodeType, dir string) {
 // vendorAmazon is the PCI vendor of EFA devices.
 const vendorAmazon = "0x1d0f"
 
+// stateProblem returns why a port is not active.
 func (p *Port) stateProblem() string {
 	if p.State == stateActive {
 		return ""
@@ -146,28 +148,34 @@ func (h *Host) deviceFiles() map[string]string {
 	return files
 }
 
+// problem is why a port cannot be used, and what to do about it; empty: it can.
+type problem struct{ what, remedy string }
+
 // openDevice returns why a device file cannot be opened.
-func (h *Host) openDevice(file string) string {
+func (h *Host) openDevice(file string) problem {
 	if file == "" {
-		return "it has no device file: the kernel module ib_uverbs is not loaded"
+		return problem{"it has no device file", "load the kernel module ib_uverbs"}
 	}
 	err := h.Open(file)
 	switch {
 	case err == nil:
-		return ""
+		return problem{}
 	case errors.Is(err, fs.ErrNotExist):
-		return "/" + file + " is not in this container"
+		return problem{"/" + file + " is not in this container", "give the container the devices of /dev/infiniband"}
 	case errors.Is(err, fs.ErrPermission):
-		return "this user may not open /" + file
+		return problem{"this user may not open /" + file, "let the user open it: by the file's group and mode, in a container by its rules for devices"}
 	}
-	return "/" + file + " cannot be opened: " + err.Error()
+	return problem{what: "/" + file + " cannot be opened: " + err.Error()}
 }
 
-func (h *Host) memlockProblem() string {
+func (h *Host) memlockProblem() problem {
 	if h.Memlock >= leastMemlock {
-		return ""
+		return problem{}
 	}
-	return "at most " + sizeText(h.Memlock) + " of memory may be locked (ulimit -l)"
+	return problem{
+		"at most " + sizeText(h.Memlock) + " of memory may be locked",
+		"raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity of the service that starts executors, such as YARN's NodeManager",
+	}
 }
 
 // sizeText returns a size as ulimit and its users give it.

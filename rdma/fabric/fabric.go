@@ -55,6 +55,7 @@ type Port struct {
 	Software bool
 	Layer    string // the link layer as NCCL sees it: InfiniBand, Ethernet or Unknown
 	Problem  string // why it cannot be used; "": it can
+	Remedy   string // what to do about it; "": nothing that is known
 }
 
 // String returns the port as NCCL_IB_HCA names it.
@@ -89,8 +90,8 @@ type Variable struct {
 	Source      string // "its environment", "/etc/nccl.conf", "--env of reserve"
 }
 
-// rateText returns a rate for people: "100 Gb/s"; "" if it is not known.
-func rateText(rate float64) string {
+// RateText returns a rate in Gb/s for people: "100 Gb/s"; "" if it is not known.
+func RateText(rate float64) string {
 	if rate <= 0 {
 		return ""
 	}

@@ -47,7 +47,7 @@ func (h *Host) roce(p *Port, dir string) {
 	case slots > 0 && refused == slots:
 		p.Link, p.Problem = "", "no GID of it can be read in this container"
 	case p.Netdev != "":
-		p.Problem = p.Netdev + " has no IP address"
+		p.Problem, p.Remedy = p.Netdev+" has no IP address", "give it one, if it is to be used"
 	default:
 		p.Problem = "its network interface has no IP address"
 	}

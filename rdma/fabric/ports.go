@@ -107,7 +107,7 @@ func (c *candidate) dropSlow() {
 		if p.Rate >= least {
 			return ""
 		}
-		return fmt.Sprintf("it has %s, others %s", rateText(p.Rate), rateText(least))
+		return fmt.Sprintf("it has %s, others %s", RateText(p.Rate), RateText(least))
 	})
 }
 
