@@ -87,7 +87,9 @@ func TestNetworkSettings(t *testing.T) {
 		want    []map[string]string
 	}{
 		{
-			"RoCE", two, map[string]string{"NCCL_SOCKET_IFNAME": "y"}, &clusterpb.RunOptions{Env: map[string]string{"NCCL_SOCKET_IFNAME": "x"}},
+			"RoCE", two,
+			map[string]string{"NCCL_SOCKET_IFNAME": "y"},
+			&clusterpb.RunOptions{Env: map[string]string{"NCCL_SOCKET_IFNAME": "x"}},
 			"network: RoCE v2 on mlx5_0:1, 100 Gb/s, on all 2 executors",
 			[]map[string]string{
 				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_GID_INDEX": "3"},
