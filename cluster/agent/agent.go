@@ -65,8 +65,11 @@ type Agent struct {
 	ended  bool // no task is started any more
 }
 
-// self identifies an agent in its Hello.
-type self struct{ version, incarnation, host, address string }
+// self describes an agent in its Hello.
+type self struct {
+	version, incarnation, host, address string
+	fabric                              *clusterpb.Fabric
+}
 
 // heldGPUs are the executor's GPUs, or the reason why it has none.
 type heldGPUs struct {
@@ -222,6 +225,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		}
 		a.gpus.meter = gpu.NewMeter(a.gpus.held, log)
 	}
+	a.self.fabric = findFabric(a.self.address, a.gpus.held.GPUs)
 	return a, conn, nil
 }
 
@@ -333,7 +337,7 @@ func (a *Agent) hello() *clusterpb.Hello {
 		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
 		Address: a.self.address, Version: a.self.version, Protocol: clusterpb.Protocol, Pid: int32(os.Getpid()),
 		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: proc.TotalMemory(),
-		Python: a.python.Describe(), OwnDisk: a.disk.files != nil,
+		Python: a.python.Describe(), OwnDisk: a.disk.files != nil, Fabric: a.self.fabric,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {

@@ -147,6 +147,9 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	starting, cancel := context.WithCancel(ctx)
 	t := &task{launch: l, emit: a.report, done: make(chan struct{}), cancel: cancel}
 	t.ending.hurried, t.output.task = make(chan struct{}), l.GetTask()
+	t.output.nccl.changed = func(c *clusterpb.NCCLChoice) {
+		t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Nccl{Nccl: c}}))
+	}
 	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.self.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
@@ -221,11 +224,7 @@ func (a *Agent) report(e *clusterpb.TaskEvent) {
 	if r == nil {
 		return
 	}
-	if report := e.GetReport(); report != nil { // only the newest is repeated
-		r.events = slices.DeleteFunc(r.events, func(old *clusterpb.TaskEvent) bool {
-			return old.GetReport() != nil && old.GetTask() == e.GetTask()
-		})
-	}
+	r.events = slices.DeleteFunc(r.events, func(old *clusterpb.TaskEvent) bool { return replaces(e, old) })
 	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps would be out of date
 		r.events = append(r.events, e)
 	}

@@ -75,6 +75,7 @@ type taskOutput struct {
 	task  string // whose
 	log   *tasklog.Log
 	tail  tail
+	nccl  ncclChoice
 	pumps sync.WaitGroup
 	open  bool // another process has it open when the task's end is reported; only used by run
 }
@@ -121,6 +122,7 @@ func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream)
 		if stream == clusterpb.Line_STDERR && !f.Carriage && !harmless.Line(f.Text) {
 			o.tail.add(f.Text)
 		}
+		o.nccl.read(f.Text)
 	}
 	o.log.Add(lines)
 }

@@ -588,6 +588,7 @@ type Hello struct {
 	Cpus          int32                  `protobuf:"varint,16,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	OwnDisk       bool                   `protobuf:"varint,17,opt,name=own_disk,json=ownDisk,proto3" json:"own_disk,omitempty"` // it does not share the driver's disk: FilesSent follows each task
 	Protocol      int32                  `protobuf:"varint,18,opt,name=protocol,proto3" json:"protocol,omitempty"`              // 0 in versions without it
+	Fabric        *Fabric                `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                   // its network
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +740,13 @@ func (x *Hello) GetProtocol() int32 {
 		return x.Protocol
 	}
 	return 0
+}
+
+func (x *Hello) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
 }
 
 type RunningTask struct {
@@ -996,6 +1004,7 @@ type Python struct {
 	Error         string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"` // why it could not be started or could not import TensorFlow, one line
 	ImportSeconds float64                `protobuf:"fixed64,7,opt,name=import_seconds,json=importSeconds,proto3" json:"import_seconds,omitempty"`
 	Zygote        bool                   `protobuf:"varint,8,opt,name=zygote,proto3" json:"zygote,omitempty"` // false: each task starts a fresh interpreter
+	Nccl          string                 `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`     // version of NCCL's package; "": not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1084,6 +1093,13 @@ func (x *Python) GetZygote() bool {
 		return x.Zygote
 	}
 	return false
+}
+
+func (x *Python) GetNccl() string {
+	if x != nil {
+		return x.Nccl
+	}
+	return ""
 }
 
 type Warmed struct {
@@ -1351,6 +1367,7 @@ type TaskEvent struct {
 	//	*TaskEvent_ServerJoined
 	//	*TaskEvent_Step
 	//	*TaskEvent_Stopping
+	//	*TaskEvent_Nccl
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1495,6 +1512,15 @@ func (x *TaskEvent) GetStopping() *Stopping {
 	return nil
 }
 
+func (x *TaskEvent) GetNccl() *NCCLChoice {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Nccl); ok {
+			return x.Nccl
+		}
+	}
+	return nil
+}
+
 type isTaskEvent_Event interface {
 	isTaskEvent_Event()
 }
@@ -1535,6 +1561,10 @@ type TaskEvent_Stopping struct {
 	Stopping *Stopping `protobuf:"bytes,12,opt,name=stopping,proto3,oneof"`
 }
 
+type TaskEvent_Nccl struct {
+	Nccl *NCCLChoice `protobuf:"bytes,40,opt,name=nccl,proto3,oneof"`
+}
+
 func (*TaskEvent_Started) isTaskEvent_Event() {}
 
 func (*TaskEvent_Entered) isTaskEvent_Event() {}
@@ -1552,6 +1582,8 @@ func (*TaskEvent_ServerJoined) isTaskEvent_Event() {}
 func (*TaskEvent_Step) isTaskEvent_Event() {}
 
 func (*TaskEvent_Stopping) isTaskEvent_Event() {}
+
+func (*TaskEvent_Nccl) isTaskEvent_Event() {}
 
 // ServerJoined: the task is in tf.distribute.Server.join(), which does not return.
 type ServerJoined struct {
@@ -5676,6 +5708,7 @@ type ClusterStatus struct {
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // made for one run, which the driver starts itself and after which it releases the cluster
 	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions without it
 	Waiting        string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                // what the reservation waits for; "" when it is complete or has failed
+	Network        string                 `protobuf:"bytes,40,opt,name=network,proto3" json:"network,omitempty"`                                // one line about the network of executors on several hosts, when the reservation was complete; "": one host
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5860,6 +5893,13 @@ func (x *ClusterStatus) GetProtocol() int32 {
 func (x *ClusterStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetNetwork() string {
+	if x != nil {
+		return x.Network
 	}
 	return ""
 }
@@ -6069,6 +6109,7 @@ type RunOptions struct {
 	RunTimeoutMillis  int64                  `protobuf:"varint,9,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
 	WorkingDir        string                 `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
 	StartIn           string                 `protobuf:"bytes,11,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`          // --working-dir, absolute, on every executor; "": the engine's default
+	Fabric            string                 `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                           // auto | tcp | rdma; "": auto
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -6176,6 +6217,13 @@ func (x *RunOptions) GetWorkingDir() string {
 func (x *RunOptions) GetStartIn() string {
 	if x != nil {
 		return x.StartIn
+	}
+	return ""
+}
+
+func (x *RunOptions) GetFabric() string {
+	if x != nil {
+		return x.Fabric
 	}
 	return ""
 }
@@ -6822,6 +6870,7 @@ type TaskStatus struct {
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
 	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the previous heartbeat; 100 is one core
+	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                 // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6959,6 +7008,13 @@ func (x *TaskStatus) GetCpuPercent() float64 {
 		return x.CpuPercent
 	}
 	return 0
+}
+
+func (x *TaskStatus) GetNccl() *NCCLChoice {
+	if x != nil {
+		return x.Nccl
+	}
+	return nil
 }
 
 // Failure: what happened, where, why as far as known, and what to do next.
@@ -8785,7 +8841,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8810,7 +8866,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\aLeaving\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x83\x04\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xb1\x04\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -8830,7 +8886,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x0f \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
 	"\bown_disk\x18\x11 \x01(\bR\aownDisk\x12\x1a\n" +
-	"\bprotocol\x18\x12 \x01(\x05R\bprotocolJ\x04\b\a\x10\b\"_\n" +
+	"\bprotocol\x18\x12 \x01(\x05R\bprotocol\x12,\n" +
+	"\x06fabric\x18( \x01(\v2\x14.tfcluster.v1.FabricR\x06fabricJ\x04\b\a\x10\b\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8853,7 +8910,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1d\n" +
 	"\n" +
-	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\"\xef\x01\n" +
+	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\"\x83\x02\n" +
 	"\x06Python\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x01 \x01(\tR\n" +
@@ -8866,7 +8923,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vcloudpickle\x18\x05 \x01(\tR\vcloudpickle\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12%\n" +
 	"\x0eimport_seconds\x18\a \x01(\x01R\rimportSeconds\x12\x16\n" +
-	"\x06zygote\x18\b \x01(\bR\x06zygote\"6\n" +
+	"\x06zygote\x18\b \x01(\bR\x06zygote\x12\x12\n" +
+	"\x04nccl\x18( \x01(\tR\x04nccl\"6\n" +
 	"\x06Warmed\x12,\n" +
 	"\x06python\x18\x01 \x01(\v2\x14.tfcluster.v1.PythonR\x06python\"~\n" +
 	"\tHeartbeat\x12\x1b\n" +
@@ -8884,7 +8942,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x9b\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xcb\x04\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8898,7 +8956,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rserver_joined\x18\n" +
 	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
 	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
-	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstoppingB\a\n" +
+	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x12.\n" +
+	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceH\x00R\x04ncclB\a\n" +
 	"\x05event\"\x0e\n" +
 	"\fServerJoined\"\xa1\x01\n" +
 	"\x04Step\x12\x14\n" +
@@ -9256,7 +9315,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\trss_bytes\x18\x04 \x03(\x04R\brssBytes\x12\x1f\n" +
 	"\vgpu_percent\x18\x05 \x03(\x02R\n" +
 	"gpuPercent\x12\x1b\n" +
-	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xdc\x05\n" +
+	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xf6\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9285,7 +9344,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
 	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaitingJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x18\n" +
+	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
@@ -9308,7 +9368,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xb7\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xcf\x03\n" +
 	"\n" +
 	"RunOptions\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
@@ -9324,7 +9384,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vworking_dir\x18\n" +
 	" \x01(\tR\n" +
 	"workingDir\x12\x19\n" +
-	"\bstart_in\x18\v \x01(\tR\astartIn\x1a6\n" +
+	"\bstart_in\x18\v \x01(\tR\astartIn\x12\x16\n" +
+	"\x06fabric\x18( \x01(\tR\x06fabric\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -9397,7 +9458,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xc5\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9418,7 +9479,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\"\x9c\x02\n" +
+	"cpuPercent\x12,\n" +
+	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04nccl\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -9581,7 +9643,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xec\t\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xae\n" +
+	"\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
@@ -9598,7 +9661,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aHistory\x12\x1c.tfcluster.v1.HistoryRequest\x1a\x1a.tfcluster.v1.HistoryReply\x12O\n" +
 	"\vTensorBoard\x12 .tfcluster.v1.TensorBoardRequest\x1a\x1e.tfcluster.v1.TensorBoardReply\x12R\n" +
 	"\fLinesAddress\x12!.tfcluster.v1.LinesAddressRequest\x1a\x1f.tfcluster.v1.LinesAddressReply\x12:\n" +
-	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12U\n" +
+	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12@\n" +
+	"\x06Fabric\x12\x1b.tfcluster.v1.FabricRequest\x1a\x19.tfcluster.v1.FabricReply\x12U\n" +
 	"\rEngineSession\x12\".tfcluster.v1.EngineSessionRequest\x1a .tfcluster.v1.EngineSessionReply\x12I\n" +
 	"\bShutdown\x12\x1d.tfcluster.v1.ShutdownRequest\x1a\x1c.tfcluster.v1.ShutdownUpdate0\x01B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
@@ -9743,9 +9807,13 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
 	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
 	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
-	(*TakeSnapshot)(nil),         // 126: tfcluster.v1.TakeSnapshot
-	(*StacksRequest)(nil),        // 127: tfcluster.v1.StacksRequest
-	(*StacksReply)(nil),          // 128: tfcluster.v1.StacksReply
+	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
+	(*NCCLChoice)(nil),           // 127: tfcluster.v1.NCCLChoice
+	(*TakeSnapshot)(nil),         // 128: tfcluster.v1.TakeSnapshot
+	(*StacksRequest)(nil),        // 129: tfcluster.v1.StacksRequest
+	(*FabricRequest)(nil),        // 130: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 131: tfcluster.v1.StacksReply
+	(*FabricReply)(nil),          // 132: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9762,166 +9830,171 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
 	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	10,  // 14: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	11,  // 15: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	14,  // 16: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	9,   // 17: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 18: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 19: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 20: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 21: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 22: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 23: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 24: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 25: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 26: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	112, // 27: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 28: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 29: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 30: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 31: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 32: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	126, // 40: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 41: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 42: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 43: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 44: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 45: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 46: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 47: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 48: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 49: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 50: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 51: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 52: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 53: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 54: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 55: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 56: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 57: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 58: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 59: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 60: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 61: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 62: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 63: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 64: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 65: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 66: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 67: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 68: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 69: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 70: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 71: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 72: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 73: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 74: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 75: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 76: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 77: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 78: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 79: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 80: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 81: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 82: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 83: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 84: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 85: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 86: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 87: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 88: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 89: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 90: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 91: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 92: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 93: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 94: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 95: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 96: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 97: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 98: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	84,  // 99: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 100: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 101: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 102: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 103: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 104: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 105: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 106: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 107: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 108: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 109: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 110: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 111: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 112: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 113: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 114: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 115: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 116: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 117: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 118: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 119: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 120: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 121: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 122: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 123: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 124: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 125: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 126: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 127: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 128: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 129: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 130: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	127, // 131: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	75,  // 132: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 133: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 134: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 135: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 136: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 137: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 138: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 139: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 140: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 141: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	102, // 142: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 143: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 144: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 145: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 146: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 147: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 148: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 149: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 150: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 151: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 152: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 153: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 154: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 155: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	128, // 156: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	77,  // 157: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 158: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 159: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 160: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 161: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 162: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 163: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 164: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 165: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 166: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	103, // 167: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 168: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	144, // [144:169] is the sub-list for method output_type
-	119, // [119:144] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	126, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
+	10,  // 15: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 16: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 17: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	9,   // 18: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 19: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 20: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 21: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 22: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 23: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 24: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 25: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 26: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 27: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	127, // 28: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	112, // 29: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 30: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 31: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 32: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 33: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 34: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 35: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 36: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 37: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 38: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 39: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 40: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 41: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	128, // 42: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 43: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 44: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 45: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 46: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 47: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 48: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 49: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 50: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 51: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 52: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 53: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 54: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 55: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 56: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 57: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 58: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 59: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 60: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 61: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 62: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 63: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 64: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 65: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 66: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 67: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 68: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 69: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 70: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 71: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 72: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 73: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 74: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 75: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 76: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 77: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 78: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 79: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 80: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 81: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 82: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 83: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 84: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 85: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 86: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 87: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 88: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 89: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 90: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 91: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 92: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 93: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 94: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 95: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 96: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 97: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 98: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 99: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 100: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	127, // 101: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 102: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 103: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 104: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 105: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 106: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 107: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 108: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 109: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 110: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 111: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 112: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 113: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 114: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 115: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 116: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 117: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 118: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 119: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 120: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 121: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 122: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 123: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 124: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 125: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 126: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 127: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 128: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 129: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 130: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 131: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 132: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 133: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	129, // 134: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	75,  // 135: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 136: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 137: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 138: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 139: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 140: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 141: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 142: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 143: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 144: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	130, // 145: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 146: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 147: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 148: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 149: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 150: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 151: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 152: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 153: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 154: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 155: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 156: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 157: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 158: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 159: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	131, // 160: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	77,  // 161: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 162: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 163: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 164: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 165: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 166: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 167: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 168: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 169: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 170: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	132, // 171: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 172: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 173: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	148, // [148:174] is the sub-list for method output_type
+	122, // [122:148] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9929,6 +10002,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 	if File_cluster_clusterpb_cluster_proto != nil {
 		return
 	}
+	file_cluster_clusterpb_fabric_proto_init()
 	file_cluster_clusterpb_stacks_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
@@ -9953,6 +10027,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_ServerJoined)(nil),
 		(*TaskEvent_Step)(nil),
 		(*TaskEvent_Stopping)(nil),
+		(*TaskEvent_Nccl)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),

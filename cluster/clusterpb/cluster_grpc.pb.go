@@ -380,6 +380,7 @@ const (
 	Control_TensorBoard_FullMethodName   = "/tfcluster.v1.Control/TensorBoard"
 	Control_LinesAddress_FullMethodName  = "/tfcluster.v1.Control/LinesAddress"
 	Control_GPUs_FullMethodName          = "/tfcluster.v1.Control/GPUs"
+	Control_Fabric_FullMethodName        = "/tfcluster.v1.Control/Fabric"
 	Control_EngineSession_FullMethodName = "/tfcluster.v1.Control/EngineSession"
 	Control_Shutdown_FullMethodName      = "/tfcluster.v1.Control/Shutdown"
 )
@@ -415,6 +416,8 @@ type ControlClient interface {
 	// not started.
 	LinesAddress(ctx context.Context, in *LinesAddressRequest, opts ...grpc.CallOption) (*LinesAddressReply, error)
 	GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.CallOption) (*GPUsReply, error)
+	// Fabric: the network of the executors, and the settings that their tasks get for it.
+	Fabric(ctx context.Context, in *FabricRequest, opts ...grpc.CallOption) (*FabricReply, error)
 	// EngineSession: how the notebook can use the engine's session of the cluster.
 	EngineSession(ctx context.Context, in *EngineSessionRequest, opts ...grpc.CallOption) (*EngineSessionReply, error)
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShutdownUpdate], error)
@@ -654,6 +657,16 @@ func (c *controlClient) GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *controlClient) Fabric(ctx context.Context, in *FabricRequest, opts ...grpc.CallOption) (*FabricReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FabricReply)
+	err := c.cc.Invoke(ctx, Control_Fabric_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) EngineSession(ctx context.Context, in *EngineSessionRequest, opts ...grpc.CallOption) (*EngineSessionReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EngineSessionReply)
@@ -714,6 +727,8 @@ type ControlServer interface {
 	// not started.
 	LinesAddress(context.Context, *LinesAddressRequest) (*LinesAddressReply, error)
 	GPUs(context.Context, *GPUsRequest) (*GPUsReply, error)
+	// Fabric: the network of the executors, and the settings that their tasks get for it.
+	Fabric(context.Context, *FabricRequest) (*FabricReply, error)
 	// EngineSession: how the notebook can use the engine's session of the cluster.
 	EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error)
 	Shutdown(*ShutdownRequest, grpc.ServerStreamingServer[ShutdownUpdate]) error
@@ -774,6 +789,9 @@ func (UnimplementedControlServer) LinesAddress(context.Context, *LinesAddressReq
 }
 func (UnimplementedControlServer) GPUs(context.Context, *GPUsRequest) (*GPUsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method GPUs not implemented")
+}
+func (UnimplementedControlServer) Fabric(context.Context, *FabricRequest) (*FabricReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fabric not implemented")
 }
 func (UnimplementedControlServer) EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method EngineSession not implemented")
@@ -1030,6 +1048,24 @@ func _Control_GPUs_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Fabric_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FabricRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Fabric(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Fabric_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Fabric(ctx, req.(*FabricRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_EngineSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EngineSessionRequest)
 	if err := dec(in); err != nil {
@@ -1097,6 +1133,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GPUs",
 			Handler:    _Control_GPUs_Handler,
+		},
+		{
+			MethodName: "Fabric",
+			Handler:    _Control_Fabric_Handler,
 		},
 		{
 			MethodName: "EngineSession",

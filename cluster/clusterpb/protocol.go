@@ -13,7 +13,7 @@ import (
 //	2  StartRequest.options and Launch.options instead of a field for each option; Launch.spec_variables;
 //	   Hello.protocol
 //	3  HolderOrder.connect
-//	4  Instruction.take_snapshot
+//	4  Instruction.take_snapshot; RunOptions.fabric
 const Protocol = 4
 
 // MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.

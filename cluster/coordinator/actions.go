@@ -37,6 +37,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.ReservationReady:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
 			c.warnOfFewCores()
+			c.reserved.network = c.networkLine()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}

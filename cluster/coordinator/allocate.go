@@ -26,6 +26,7 @@ type reservation struct {
 	releaseReason string     // the reason of the release
 	released      chan error // the result of the release, cap 1
 	lastNote      string     // a warning for Shutdown's last message
+	network       string     // ClusterStatus.network
 }
 
 func newReservation() reservation {

@@ -139,7 +139,7 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
 		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Protocol: clusterpb.Protocol, Request: c.cfg.Request,
-		BeginsItself: c.cfg.Begin != nil,
+		BeginsItself: c.cfg.Begin != nil, Network: c.reserved.network,
 	}
 	if c.reserved.alloc != nil {
 		s.Allocation = c.reserved.alloc.ID()

@@ -122,7 +122,7 @@ func (c *Coordinator) relevantPython(p *clusterpb.Python) *clusterpb.Python {
 	if p.GetVersion() == "" || forTensorFlow(c.cfg.Request) {
 		return p
 	}
-	return &clusterpb.Python{Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote()}
+	return &clusterpb.Python{Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote(), Nccl: p.GetNccl()}
 }
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
@@ -305,6 +305,9 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		if t := c.lc.OpenTask(e.GetRun(), id); t != nil && int(e.GetAttempt()) == t.Attempt {
 			rec.values.put(id, ev.Result, id == resultTask(c.cfg.Request.GetRoles()))
 		}
+	case *clusterpb.TaskEvent_Nccl:
+		rec.task(id).status.Nccl = ev.Nccl
+		c.subs.wake()
 	case *clusterpb.TaskEvent_Step:
 		c.handle(lifecycle.StepAnswered{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Step: ev.Step})
 	case *clusterpb.TaskEvent_Stopping:

@@ -2,14 +2,18 @@ package coordinator
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/network"
 )
 
 // launches is the common data of the launches of one attempt, made once and shared by their
@@ -21,6 +25,7 @@ type launches struct {
 	numbers  map[cluster.TaskID]int32
 	programs map[string]*clusterpb.Program // by role
 	roles    map[string]launchedRole
+	network  map[string]map[string]string // by task: environment variables
 }
 
 // launchesOf returns the common data of the active attempt's launches. Loop only.
@@ -30,6 +35,7 @@ func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 		return l
 	}
 	l := &launches{run: r.Spec.ID, attempt: r.Attempt, spec: spec.JSON(), numbers: map[cluster.TaskID]int32{}, programs: map[string]*clusterpb.Program{}, roles: launchedRoles(c.cfg.Request.GetRoles())}
+	l.network = c.networkSettings()
 	for i, t := range c.lc.Tasks() {
 		l.numbers[t] = int32(i)
 		if l.programs[t.Role] == nil {
@@ -56,6 +62,11 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
+	for name, value := range shared.network[a.Task.String()] {
+		if !own(name) {
+			env[name] = value
+		}
+	}
 	rec.started(a.Task, x)
 	rec.launched(a.Task, int32(a.Attempt), x)
 	rec.values.drop(a.Task, a.Task == resultTask(c.cfg.Request.GetRoles()))
@@ -110,4 +121,77 @@ func launchedRoles(roles []*clusterpb.Role) map[string]launchedRole {
 		all[r.GetName()] = known
 	}
 	return all
+}
+
+// network chooses the network of the executors for the options of a run. The error is the reason why --fabric cannot be
+// had. Loop only.
+func (c *Coordinator) network(options *clusterpb.RunOptions) (*clusterpb.FabricReply, error) {
+	roles := launchedRoles(c.cfg.Request.GetRoles())
+	var members []network.Member
+	for _, x := range c.lc.Executors() {
+		hello := c.execs.hellos[x.ID]
+		if hello == nil || x.State == lifecycle.ExecutorLost {
+			continue
+		}
+		members = append(members, network.Member{
+			Task: x.Task.String(), Host: x.Host, Compared: roles[x.Task.Role].kind == cluster.Tracked, Python: hello.GetPython(), Fabric: hello.GetFabric(),
+		})
+	}
+	return network.Decide(members, options.GetFabric(), network.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
+}
+
+// networkSettings returns the environment variables of each task for the network, without those that somebody else has
+// set. Loop only.
+func (c *Coordinator) networkSettings() map[string]map[string]string {
+	reply, err := c.network(c.runs.program.GetOptions())
+	if err != nil { // an executor has been replaced since the start
+		c.noteOnce(err.Error())
+	}
+	all := map[string]map[string]string{}
+	for _, x := range reply.GetExecutors() {
+		env := map[string]string{}
+		for _, s := range x.GetSettings() {
+			if s.GetSource() == "" {
+				env[s.GetName()] = s.GetValue()
+			}
+		}
+		all[x.GetTask()] = env
+	}
+	return all
+}
+
+// networkLine returns one line about the network of executors on several hosts. Loop only.
+func (c *Coordinator) networkLine() string {
+	hosts := map[string]bool{}
+	for _, x := range c.lc.Executors() {
+		hosts[x.Host] = true
+	}
+	reply, err := c.network(nil)
+	if len(hosts) < 2 || err != nil || reply.GetSummary() == "" {
+		return ""
+	}
+	return "network: " + reply.GetSummary()
+}
+
+// Fabric implements the Control service.
+func (c *control) Fabric(ctx context.Context, _ *clusterpb.FabricRequest) (*clusterpb.FabricReply, error) {
+	var reply *clusterpb.FabricReply
+	var problem error
+	err := c.call(ctx, func() {
+		reply, problem = c.network(c.runs.program.GetOptions())
+		rec := c.runs.current()
+		for _, x := range reply.GetExecutors() {
+			id, err := cluster.ParseTask(x.GetTask())
+			if err == nil && rec != nil && rec.tasks[id] != nil {
+				x.Chosen = rec.tasks[id].status.GetNccl()
+			}
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if reply == nil {
+		return nil, status.Error(codes.FailedPrecondition, problem.Error())
+	}
+	return reply, nil
 }

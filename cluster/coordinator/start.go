@@ -186,6 +186,9 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
 	}
+	if _, err := c.network(req.GetOptions()); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
 	resume, err := c.runs.candidates(req.GetOptions().GetResume())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())

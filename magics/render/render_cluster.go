@@ -99,7 +99,11 @@ func Reservation(name string, roles []*clusterpb.Role, u *clusterpb.ReserveUpdat
 // Reserved is the one line that a complete reservation leaves behind.
 func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 	title := fmt.Sprintf("cluster %s: %s, ready in %.1f s", st.GetName(), cluster.Describe(st.GetRoles()), seconds)
-	return Title(title).Details("executors", ExecutorRows(st.GetExecutors()).Bundle()).Faint("results: " + st.GetDir())
+	b := Title(title).Details("executors", ExecutorRows(st.GetExecutors()).Bundle())
+	if st.GetNetwork() != "" {
+		b = b.Line(st.GetNetwork())
+	}
+	return b.Faint("results: " + st.GetDir())
 }
 
 // ClusterView is the answer of status.

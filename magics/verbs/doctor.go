@@ -56,7 +56,7 @@ const probeTimeout = 30 * time.Second
 func (inv *invocation) doctor(ctx context.Context) (result.Value, error) {
 	findings := inv.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, inv.session.Options.TensorBoardPython))
-	findings = append(findings, inv.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(findings, inv.findGPUs(ctx), findNetwork(), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
 	findings = append(findings, inv.diagnose(ctx)...)
 	title, lacks := doctorTitle(findings)
 	render.Display(inv.out, doctorView(findings, "tfcluster "+inv.session.Options.Version+": "+title))

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
 // TestFindExtension: an extension below the prefix of the notebook's Python is found, though no
@@ -122,5 +124,24 @@ func TestFullPath(t *testing.T) {
 	}
 	if got := fullPath("./none"); got != "./none" {
 		t.Errorf("a program that is not there is %s", got)
+	}
+}
+
+// TestNetworkFinding: an active port that cannot be used is missing something; one that is down, or of a kind that NCCL
+// does not use, is not.
+func TestNetworkFinding(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		ports         []fabric.Port
+		found, remedy string
+	}{
+		{nil, "no device: tasks of several hosts use TCP", ""},
+		{[]fabric.Port{{Device: "mlx5_0", Number: 1, Link: fabric.RoCE2, Rate: 100}}, "mlx5_0:1 RoCE v2 100 Gb/s", ""},
+		{[]fabric.Port{{Device: "a", Number: 1, Link: fabric.IWARP, Problem: "not used"}, {Device: "b", Number: 2, Problem: "its state is DOWN"}}, "a:1 iWARP (not used), b:2 (its state is DOWN)", ""},
+		{[]fabric.Port{{Device: "a", Number: 1, Link: fabric.InfiniBand, Problem: "no", Remedy: "do this"}}, "a:1 InfiniBand (no)", "do this"},
+	} {
+		if f := networkFinding(&fabric.Executor{Ports: tt.ports}); f.found != tt.found || f.remedy != tt.remedy {
+			t.Errorf("%+v: found %q, remedy %q", tt.ports, f.found, f.remedy)
+		}
 	}
 }

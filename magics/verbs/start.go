@@ -15,6 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
 func startVerb() row {
@@ -39,6 +40,7 @@ func startOptions() []command.Option {
 		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
 		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
 		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
+		{Name: "fabric", Kind: command.KindChoice, Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto), Help: "network of NCCL: auto uses RDMA if every executor can, tcp never, rdma refuses to start if one cannot; status --fabric shows it"},
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
 		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the callback that reports progress to Keras, Lightning and Transformers"},
 		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
@@ -127,7 +129,7 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	o := &clusterpb.RunOptions{
 		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
 		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
-		WorkingDir: dir,
+		WorkingDir: dir, Fabric: inv.Text("fabric"),
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
 	return o, err

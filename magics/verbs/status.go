@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,19 +9,23 @@ import (
 	"io"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
 func statusVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {Name: "watch", Kind: command.KindFlag, Help: "update it in place until the cluster is over; an interrupt ends the watching only"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {Name: "watch", Kind: command.KindFlag, Help: "update it in place until the cluster is over; an interrupt ends the watching only"}, {Name: "fabric", Kind: command.KindFlag, Help: "the executors' network: RDMA devices, the settings of NCCL and gloo with their reasons, and what NCCL really uses"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
 		},
 		run: (*invocation).status,
 	}
@@ -28,6 +33,9 @@ func statusVerb() row {
 
 // status shows a cluster, one of its runs, or all clusters.
 func (inv *invocation) status(ctx context.Context) (result.Value, error) {
+	if inv.Has("fabric") {
+		return inv.fabricStatus(ctx)
+	}
 	if inv.Has("all") {
 		return inv.statusAll(ctx)
 	}
@@ -184,4 +192,56 @@ func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 		t.Rows = append(t.Rows, []render.Cell{{Text: mark}, {Text: i.Name}, {Text: i.Backend}, live, {Text: since}, {Text: command.Shorten(i.Owner, 28)}, {Text: i.Note}})
 	}
 	return t.Drop().Bundle()
+}
+
+// fabricStatus shows the network of a cluster's executors.
+func (inv *invocation) fabricStatus(ctx context.Context) (result.Value, error) {
+	for _, other := range []string{"all", "watch", "run"} {
+		if inv.Has(other) {
+			return nil, command.Usagef(inv.Verb, "--fabric and --%s exclude each other", other)
+		}
+	}
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	r, err := m.Client.Fabric(ctx, &clusterpb.FabricRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return nil, &result.ClusterError{Code: 69, Text: fmt.Sprintf("cluster %s was reserved by an earlier version, whose driver does not know its network: shutdown and reserve it again", m.Name)}
+	}
+	if err != nil {
+		return nil, m.Explain(err)
+	}
+	data, err := clusterpb.ToJSON(r, true)
+	if err != nil {
+		return nil, err
+	}
+	return inv.answer(data, data, func() render.Bundle { return render.FabricView(m.Name, r) })
+}
+
+// findNetwork describes this machine's RDMA devices for doctor.
+func findNetwork() finding {
+	x := fabric.Detect(fabric.ThisHost("/", "", nil))
+	return networkFinding(&x)
+}
+
+// networkFinding reports active ports that cannot be used as missing something; one that is down is no fault.
+func networkFinding(x *fabric.Executor) finding {
+	f := finding{what: "RDMA", found: "no device: tasks of several hosts use TCP"}
+	var found []string
+	for i := range x.Ports {
+		p := &x.Ports[i]
+		text := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", p, p.Link, fabric.RateText(p.Rate))), " ")
+		if p.Problem != "" {
+			text += " (" + p.Problem + ")"
+		}
+		found = append(found, text)
+		f.remedy = cmp.Or(f.remedy, p.Remedy)
+	}
+	if len(found) > 0 {
+		f.found = render.ShortList(found, 4)
+	}
+	return f
 }

@@ -21,12 +21,16 @@ func TestHTML(t *testing.T) {
 		Result: &clusterpb.TaskResult{Repr: evil}, Words: []string{evil},
 	}
 	st := &clusterpb.ClusterStatus{
-		Name: evil, Backend: evil, State: evil, Dir: evil, Host: evil, Run: run, Notes: []*clusterpb.Note{{Text: evil}},
+		Name: evil, Backend: evil, State: evil, Dir: evil, Host: evil, Network: evil, Run: run, Notes: []*clusterpb.Note{{Text: evil}},
 		Executors: []*clusterpb.ExecutorStatus{{Id: evil, Task: evil, Host: evil, State: evil, Cause: evil, Python: &clusterpb.Python{Error: evil}}},
 	}
 	say := func(s string) string { return s }
+	network := &clusterpb.FabricReply{Mode: evil, Summary: evil, Tensorflow: evil, Executors: []*clusterpb.ExecutorFabric{{
+		Task: evil, Host: evil, Nccl: evil, Fabric: &clusterpb.Fabric{Address: evil, Ports: []*clusterpb.FabricPort{{Device: evil, Link: evil, Near: evil, Problem: evil, Remedy: evil}}},
+		Settings: []*clusterpb.FabricSetting{{Name: evil, Value: evil, Reason: evil, Source: evil}}, Chosen: &clusterpb.NCCLChoice{Version: evil, Network: evil, Devices: []string{evil}, Paths: []string{evil}},
+	}}}
 	for name, b := range map[string]render.Bundle{
-		"status": render.ClusterView(st, say), "run": render.RunView(run), "summary": render.Summary(run), "entered": entered(run, say), "reserved": render.Reserved(st, 1), "held": held(st),
+		"status": render.ClusterView(st, say), "run": render.RunView(run), "summary": render.Summary(run), "entered": entered(run, say), "reserved": render.Reserved(st, 1), "network": render.FabricView(evil, network), "held": held(st),
 		"reservation": render.Reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": render.HistoryView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
 		"clusters": clustersView([]session.ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{what: evil, found: evil, remedy: evil}}, evil),
 		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),

@@ -156,16 +156,16 @@ func (z *zygote) handle(m zygoteMessage) {
 
 func parsePython(raw json.RawMessage) *clusterpb.Python {
 	var described struct {
-		Executable, Version, TensorFlow, Keras, Cloudpickle, Error string
-		ImportSeconds                                              float64 `json:"import_seconds"`
-		Zygote                                                     bool
+		Executable, Version, TensorFlow, Keras, Cloudpickle, NCCL, Error string
+		ImportSeconds                                                    float64 `json:"import_seconds"`
+		Zygote                                                           bool
 	}
 	if err := json.Unmarshal(raw, &described); err != nil {
 		return &clusterpb.Python{Error: "the zygote's description of Python cannot be read: " + err.Error()}
 	}
 	return &clusterpb.Python{
 		Executable: described.Executable, Version: described.Version, Tensorflow: described.TensorFlow, Keras: described.Keras,
-		Cloudpickle: described.Cloudpickle, Error: described.Error, ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
+		Cloudpickle: described.Cloudpickle, Nccl: described.NCCL, Error: described.Error, ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
 	}
 }
 

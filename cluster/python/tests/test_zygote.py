@@ -93,6 +93,15 @@ def test_describing_imports_nothing() -> None:
     assert ("error" in said) == ("tensorflow" not in said)
 
 
+def test_the_version_of_nccl_is_that_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interpreter.nccl_version() == interpreter.describe_bare()["nccl"]
+    package = tmp_path / "nvidia_nccl_cu12-2.21.5.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-nccl-cu12\nVersion: 2.21.5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert interpreter.describe_bare()["nccl"] == "2.21.5"
+
+
 def test_one_line() -> None:
     assert f"{interpreter.install_command()} tensorflow" in interpreter.missing("tensorflow")
     assert interpreter.one_line(ValueError("a\n b")) == "ValueError: a b"

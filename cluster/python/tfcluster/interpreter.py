@@ -20,6 +20,7 @@ def describe_bare() -> dict[str, Any]:
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
         "zygote": False,
+        "nccl": nccl_version(),
     }
     for name, distributions in {
         "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"),
@@ -41,6 +42,7 @@ def describe_warm() -> dict[str, Any]:
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
         "zygote": True,
+        "nccl": nccl_version(),
     }
     began = time.monotonic()
     for name in ("cloudpickle", "tensorflow", "keras"):
@@ -55,6 +57,14 @@ def describe_warm() -> dict[str, Any]:
             described.setdefault("error", f"cannot import {name}: {one_line(e)}")
     described["import_seconds"] = time.monotonic() - began
     return described
+
+
+def nccl_version() -> str:
+    """Return the version of NCCL's package, which TensorFlow and PyTorch use, or ""; none is opened."""
+    for cuda in ("cu13", "cu12", "cu11"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(f"nvidia-nccl-{cuda}")
+    return ""
 
 
 def missing(package: str) -> str:

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"cmp"
+	"os"
+	"sync"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/network"
+	"github.com/tfcluster/tfcluster/rdma/fabric"
+)
+
+// testRoot is the variable by which tests give agents another root of the file system to look for network devices in.
+const testRoot = "TFCLUSTER_TEST_ROOT"
+
+// findFabric returns this executor's network. It opens no library, and without an RDMA device it reads a
+// few files: 0.13 ms here.
+func findFabric(address string, gpus []*clusterpb.GPU) *clusterpb.Fabric {
+	var uuids []string
+	for _, g := range gpus {
+		uuids = append(uuids, g.GetUuid())
+	}
+	found := fabric.Detect(fabric.ThisHost(cmp.Or(os.Getenv(testRoot), "/"), address, uuids))
+	return network.Report(&found)
+}
+
+// ncclChoice collects what NCCL says in a task's lines.
+type ncclChoice struct {
+	changed func(*clusterpb.NCCLChoice)
+
+	mu     sync.Mutex
+	choice fabric.Choice // guarded by mu
+}
+
+// read takes a line.
+func (n *ncclChoice) read(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.choice.Read(line) {
+		n.changed(network.Choice(&n.choice))
+	}
+}
+
+// replaces returns whether an event makes an older one out of date, so that only the newer one is repeated to a
+// coordinator after a reconnection.
+func replaces(e, old *clusterpb.TaskEvent) bool {
+	return old.GetTask() == e.GetTask() && (e.GetReport() != nil && old.GetReport() != nil || e.GetNccl() != nil && old.GetNccl() != nil)
+}
