@@ -52,7 +52,48 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bo
 			break
 		}
 	}
+	i.awaitLastWrites(f, p, lines)
 	i.producerGone(f, p)
+}
+
+// stop has a producer end: nothing more is taken from it. Caller holds mu.
+func (p *producer) stop(reason string) {
+	p.wants = 0
+	p.peer.send(message{Op: "stop", Reason: reason}, nil)
+	p.peer.hangUp()
+}
+
+// awaitLastWrites waits until a producer of an earlier feed writes no more: it reads that it is stopped only when it needs
+// another slot, and a slot that it has must not be another producer's before. What it puts is given up. The wait ends
+// with the producer's process, which Spark kills two seconds after the job was cancelled
+// (spark.python.task.killTimeout), or with the holder.
+func (i *Intake) awaitLastWrites(f *reading, p *producer, lines lineReader) {
+	for i.mayWrite(f, p) {
+		m, err := lines.read()
+		if err != nil {
+			return
+		}
+		i.mu.Lock()
+		i.giveUp(p, m)
+		i.mu.Unlock()
+	}
+}
+
+// mayWrite is whether a producer of an earlier feed may write to slots. One that the driver carries writes to none, and
+// one that does not keep to the protocol is not trusted with any.
+func (i *Intake) mayWrite(f *reading, p *producer) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.feed != f && !i.closed && !p.carried && len(p.granted) > 0
+}
+
+// giveUp frees the slot that a producer of an earlier feed has put. Caller holds mu.
+func (i *Intake) giveUp(p *producer, m message) {
+	if m.Op == "put" && p.granted[m.Slot] {
+		delete(p.granted, m.Slot)
+		i.slots[m.Slot] = slot{}
+		i.grantSlots()
+	}
 }
 
 // beginTimeout is the time that a producer waits for its feed to begin here: the driver tells its client at the same
@@ -81,8 +122,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 		return
 	}
 	if l.GetRefused() != "" {
-		p.peer.send(message{Op: "stop", Reason: l.GetRefused()}, nil)
-		p.peer.hangUp()
+		p.stop(l.GetRefused())
 		return
 	}
 	p.leased, p.rows = !l.GetComplete(), l.GetSkip()
@@ -98,7 +138,11 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || !p.leased || i.feed != f {
+	if i.closed || !p.leased {
+		return false
+	}
+	if i.feed != f {
+		i.giveUp(p, m)
 		return false
 	}
 	switch m.Op {
