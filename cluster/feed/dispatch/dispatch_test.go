@@ -84,6 +84,26 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
+// TestAnotherAttempt: it hears how many records were delivered, and which.
+func TestAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	feed := b.feeds(&clusterpb.FeedRequest{}).opened().GetFeed()
+	h.began()
+	for n, want := range []*clusterpb.FeedLease{{Producer: 1}, {Producer: 2, Skip: 7, Digest: "x"}} {
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{
+			Feed: feed, Producer: int64(n) + 1, Digest: "d",
+		}}})
+		if l := h.hear().GetLease(); l.GetProducer() != want.GetProducer() || l.GetSkip() != want.GetSkip() || l.GetDigest() != want.GetDigest() {
+			t.Errorf("%v", l)
+		}
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
+			Feed: feed, Producer: int64(n) + 1, Rows: 7, Digest: "x",
+		}}})
+	}
+}
+
 // TestSecondClient: one feed at a time.
 func TestSecondClient(t *testing.T) {
 	t.Parallel()

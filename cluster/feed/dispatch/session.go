@@ -96,7 +96,7 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 		}
 	case *clusterpb.HolderMessage_LeaseEnded:
 		if e := m.LeaseEnded; e.GetFeed() == s.id {
-			s.step(feed.LeaseEnded{Holder: task, Producer: e.GetProducer(), Rows: e.GetRows(), Complete: e.GetComplete()})
+			s.step(feed.LeaseEnded{Holder: task, Producer: e.GetProducer(), Rows: e.GetRows(), Complete: e.GetComplete(), Digest: e.GetDigest()})
 		}
 	case *clusterpb.HolderMessage_Held:
 		if h := m.Held; h.GetFeed() == s.id && s.has(h.GetEpoch()) {
@@ -146,7 +146,7 @@ func (s *session) step(e feed.Event) {
 		switch a := a.(type) {
 		case feed.Lease:
 			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
-				Feed: s.id, Producer: a.Producer, Skip: a.Skip, Complete: a.Complete,
+				Feed: s.id, Producer: a.Producer, Skip: a.Skip, Complete: a.Complete, Digest: a.Digest,
 			}}})
 		case feed.Allow:
 			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Allow{Allow: &clusterpb.FeedAllow{

@@ -164,6 +164,32 @@ func TestProducerKilled(t *testing.T) {
 	}
 }
 
+// TestDigest: an attempt hears which records were delivered before it, and the driver which are delivered behind it.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ put, want string }{{"", "x"}, {`{"op":"put","slot":%d,"bytes":1,"rows":1,"digest":"y"}`, "y"}} {
+		b := newBed(t)
+		b.begin(1)
+		p := b.dial()
+		p.say(`{"op":"produce","feed":1,"key":"secret","digest":"d"}`)
+		w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
+		b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
+			Feed: 1, Producer: w.GetProducer(), Skip: 2, Digest: "x",
+		}}})
+		if m := p.hear("lease"); m.Digest != "x" {
+			t.Errorf("%+v", m)
+		}
+		if c.put != "" {
+			p.say(`{"op":"slot"}`)
+			p.say(c.put, p.hear("slot").Slot)
+		}
+		p.close()
+		if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetDigest() != c.want {
+			t.Errorf("the driver received %v", e)
+		}
+	}
+}
+
 // TestProgramKilled: what it had counts as used, and what it had not can be moved.
 func TestProgramKilled(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,9 @@ type producer struct {
 	peer    *peer
 	epoch   int
 	leased  bool
-	rows    int64 // of the partition that were delivered, those of earlier attempts included
-	wants   int   // slots that it waits for
+	rows    int64  // of the partition that were delivered, those of earlier attempts included
+	digest  string // of these rows, as it said with the last ones
+	wants   int    // slots that it waits for
 	granted map[int]bool
 	done    bool
 	ended   bool // it has put everything, and waits for results
@@ -125,13 +126,13 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 		p.stop(l.GetRefused())
 		return
 	}
-	p.leased, p.rows = !l.GetComplete(), l.GetSkip()
+	p.leased, p.rows, p.digest = !l.GetComplete(), l.GetSkip(), l.GetDigest()
 	p.done = l.GetComplete()
 	where, file := i.segmentFile()
 	if p.carried {
 		file = nil
 	}
-	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete()}}, file)
+	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete(), Digest: l.GetDigest()}}, file)
 }
 
 // fromProducer obeys a producer; it returns false if the producer has ended or does not keep to the protocol.
@@ -155,7 +156,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 			return false
 		}
 		delete(p.granted, m.Slot)
-		p.rows += m.Rows
+		p.rows, p.digest = p.rows+m.Rows, m.Digest
 		i.slots[m.Slot] = slot{state: filled, bytes: m.Bytes, rows: m.Rows}
 		e := f.epoch(p.epoch)
 		e.held.Received += m.Rows
@@ -198,7 +199,7 @@ func (i *Intake) producerGone(f *reading, p *producer) {
 	i.unanswered(f, p)
 	i.flushHeld()
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
-		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done,
+		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done, Digest: p.digest,
 	}}})
 	i.grantSlots()
 	i.handOut()
