@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Notebook
+from conftest import DEADLINE, Notebook
 
 COUNT = """
 def count(args, ctx):
@@ -67,10 +67,18 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "DATA is a str: a Spark or pandas DataFrame" in cell.error, cell.all
     cell = notebook.ok("run = %tfcluster train records --more\nrun.state")
     assert cell.result == "'running'" and "fed 1,000" in cell.all, cell.all
+    cell = notebook.fails("%tfcluster evaluate records")
+    assert "run 1 was begun by train: a run has one mode, and takes no evaluate" in cell.error, cell.all
     cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
     assert cell.result == "(1000, {2}, 2000)", cell.all
     cell = notebook.fails("%tfcluster train records")
     assert "no run takes data: run 1 has ended: it finished" in cell.error, cell.all
+    notebook.ok("%tfcluster start count")
+    waits = notebook.send("%tfcluster wait")
+    while "waiting for data: %tfcluster train DATA" not in str(notebook.client.get_iopub_msg(timeout=DEADLINE)):
+        pass
+    notebook.manager.interrupt_kernel()
+    assert "the run was stopped" in notebook.finish(waits).error
 
 
 @pytest.mark.parametrize("option", ["", "--detach"])

@@ -104,6 +104,23 @@ func TestAnotherAttempt(t *testing.T) {
 	}
 }
 
+// TestOneMode: a run that was trained is not evaluated: its program has asked for its mode.
+func TestOneMode(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{Mode: "train", More: true})
+	c.opened()
+	h.began()
+	c.fails("the DataFrame is broken")
+	c.over()
+	f := b.feeds(&clusterpb.FeedRequest{Mode: "evaluate"}).over().GetFailure()
+	if f.GetSummary() != "run 1 was begun by train: a run has one mode, and takes no evaluate" || f.GetRemedy() == "" {
+		t.Errorf("%v", f)
+	}
+	b.feeds(&clusterpb.FeedRequest{Mode: "train"}).opened()
+}
+
 // TestSecondClient: one feed at a time.
 func TestSecondClient(t *testing.T) {
 	t.Parallel()
@@ -193,9 +210,7 @@ func TestSourceFails(t *testing.T) {
 	h := b.attend("worker:0")
 	c := b.feeds(&clusterpb.FeedRequest{})
 	c.opened()
-	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: "ValueError: x"}}}); err != nil {
-		t.Fatal(err)
-	}
+	c.fails("ValueError: x")
 	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" || f.GetKind() != "source" {
 		t.Errorf("%v", f)
 	}

@@ -45,6 +45,7 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	var tasks []string
 	for task, h := range holders {
 		tasks = append(tasks, task)
+		h.mode = request.GetMode()
 		h.order(s.beginOrder())
 	}
 	policy := policies[request.GetUneven()]
