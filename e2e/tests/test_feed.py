@@ -202,6 +202,49 @@ def test_fit_under_a_strategy(notebook: Notebook) -> None:
     assert "ran out of data" not in cell.all, cell.all
 
 
+WEIGHTS = FIT.replace("float(w.sum())", "w.tobytes()")
+LOOP = """
+def loop(args, ctx):
+    import numpy as np, tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    feed, sizes, count, total = ctx.get_data_feed(), [], 0, 0
+    for _ in range(ctx.epochs):
+        for element in strategy.experimental_distribute_dataset(feed.as_dataset(32)):
+            x, y, *rest = (strategy.experimental_local_results(values)[0].numpy() for values in element)
+            weights = rest[0] if rest else np.ones(len(x))
+            sizes.append(len(x))
+            count, total = count + int(weights.sum()), total + int((y * weights).sum(dtype="float64"))
+    return sizes, count, total
+"""
+
+
+@pytest.mark.parametrize(("uneven", "records"), [("drop", 10_000), ("pad", 10_002)])
+def test_each_record_counts_once(notebook: Notebook, uneven: str, records: int) -> None:
+    """A loop under MultiWorkerMirroredStrategy, and fit: equal batches, each record once per epoch. What is repeated to
+    that end has weight 0; without it two of the 10,002 records of two epochs are left out."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
+    notebook.ok(
+        LOOP + WEIGHTS + "x = np.random.default_rng(0).random((5001, 4), dtype=np.float32)\n"
+        "data = {'x': x, 'y': np.arange(5001, dtype='float32')}"
+    )
+    notebook.ok("%tfcluster start loop")
+    cell = notebook.ok(
+        f"run = %tfcluster train data --label y --epochs 2 --uneven {uneven}\n"
+        "(sizes, *first), (others, *second) = run.results.values()\n"
+        "sizes == others, *np.sum([first, second], axis=0).tolist()"
+    )
+    equal, count, total = eval(cell.result)
+    assert equal and count == records and 0 <= 5000 * 5001 - total <= 2 * 5000, cell.all
+    assert (total == 5000 * 5001) == (uneven == "pad"), cell.all
+    notebook.ok("%tfcluster start main_fun")
+    cell = notebook.ok(
+        f"run = %tfcluster train data --label y --epochs 2 --uneven {uneven}\n"
+        "first, second = run.results.values()\nfirst == second, first[0]"
+    )
+    assert cell.result == "(True, 316)", cell.all  # half batches, as in test_fit_under_a_strategy
+    assert ("2 records left out" in cell.all) == (uneven == "drop"), cell.all
+
+
 SERVERS = """
 def main_fun(args, ctx):
     import numpy as np, tensorflow as tf

@@ -16,12 +16,13 @@ from tfcluster.feed_reader import EpochOver
 
 
 class Fed:
-    """A reader that was given what it reads."""
+    """A reader that was given what it reads; a number begins another feed."""
 
     def __init__(self, parts: list[Any], **plan: Any) -> None:
         self._parts = parts
         self.plan = plan
         self.over = self.short = False
+        self.feed = 1
 
     def begin(self) -> None:
         """Something has been fed already."""
@@ -31,6 +32,8 @@ class Fed:
 
     def next(self) -> Any:
         """The next part."""
+        while self._parts and isinstance(self._parts[0], int):
+            self.feed = self._parts.pop(0)
         if self._parts and not self.over:
             return self._parts.pop(0)
         self.over = True
@@ -95,11 +98,21 @@ def test_epochs_of_an_iterable() -> None:
 
 
 def test_another_form() -> None:
-    """A batch does not mix records of two sources with different columns."""
+    """A batch does not mix records of two sources with different columns, types or shapes."""
     end = EpochOver(0, 3, 0, 3, 3)
-    reader: Any = Fed([{"": np.arange(3)}, end, {"x": np.arange(2), "y": np.arange(2)}, end])
+    reader: Any = Fed([{"": np.arange(3)}, end, 2, {"x": np.arange(2), "y": np.arange(2)}, end])
     feed = DataFeed(lambda: reader)
     assert [feed.next_batch(4) for _ in range(3)] == [[0, 1, 2], [(0, 0), (1, 1)], []]
+    for other in (np.zeros((2, 1)), np.zeros(2, dtype="int32")):
+        reader = Fed([{"x": np.zeros(3)}, 2, {"x": other}])
+        feed = DataFeed(lambda reader=reader: reader)
+        assert [feed.next_numpy(4)["x"].shape for _ in range(2)] == [(3,), other.shape]
+        reader = Fed([{"y": np.zeros(3), "x": np.zeros(3)}, {"y": np.zeros(2), "x": other}])
+        feed = DataFeed(lambda reader=reader: reader)
+        with pytest.raises(
+            RuntimeError, match="column 'x' of DATA is .* here and float64 before: all records must have"
+        ):
+            feed.next_numpy(4)
 
 
 def test_features_and_label() -> None:

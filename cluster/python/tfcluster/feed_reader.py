@@ -59,6 +59,11 @@ class Reader:
         self.reason = ""
         self.short = False  # the last next gave nothing: what was read before is to be answered first
 
+    @property
+    def feed(self) -> int:
+        """The number of the feed that is read; 0 before the first one."""
+        return self._feed
+
     def _expect(self, op: str) -> dict[str, Any]:
         while (message := self._link.receive())["op"] != op:
             self._take(message)
