@@ -135,6 +135,37 @@ def leaves(args, ctx):
     assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}" and "not read" in cell.all, cell.all
 
 
+STUBBORN = """
+def stubborn(args, ctx):
+    import signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    feed = ctx.get_data_feed()
+    try:
+        while not feed.should_stop():
+            feed.next_batch(10)
+            print("reads", flush=True)
+            time.sleep(0.1)
+    finally:
+        time.sleep(600)
+"""
+
+
+def test_two_interrupts(notebook: Notebook) -> None:
+    """The first interrupt of train stops the run, the second kills what does not end; the cluster stays."""
+    notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok(STUBBORN + COUNT + TOTAL + "records = np.arange(100_000)\n%tfcluster start stubborn")
+    feeds = notebook.send("%tfcluster train records")
+    shown = ""
+    for word in ("[worker:0] reads", "interrupt again to kill them"):
+        while word not in shown:
+            shown += str(notebook.client.get_iopub_msg(timeout=DEADLINE)["content"])
+        notebook.manager.interrupt_kernel()
+    cell = notebook.finish(feeds)
+    assert "killing the run; the cluster stays" in cell.stderr and "the run was killed" in cell.error, cell.all
+    notebook.ok("%tfcluster start count")
+    assert notebook.ok("run = %tfcluster train records\ntotal(run)[0]").result == "100000"
+
+
 @pytest.mark.parametrize("data", ["{'x': np.arange(7), 'y': np.arange(7)}", "pd.DataFrame({'x': range(7), 'y': 1.5})"])
 def test_records_of_columns(notebook: Notebook, data: str) -> None:
     """A record of columns is a tuple in their order."""
