@@ -491,6 +491,7 @@ type FeedHeld struct {
 	Used          int64                  `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
 	Full          bool                   `protobuf:"varint,7,opt,name=full,proto3" json:"full,omitempty"`
 	Starving      bool                   `protobuf:"varint,8,opt,name=starving,proto3" json:"starving,omitempty"`
+	Unread        int64                  `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"` // of used: the program had them in its hands when it left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -579,6 +580,13 @@ func (x *FeedHeld) GetStarving() bool {
 		return x.Starving
 	}
 	return false
+}
+
+func (x *FeedHeld) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
 }
 
 type FeedMoved struct {
@@ -2298,7 +2306,7 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\bproducer\x18\x02 \x01(\x03R\bproducer\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x1a\n" +
 	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x16\n" +
-	"\x06digest\x18\x05 \x01(\tR\x06digest\"\xcc\x01\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\"\xe4\x01\n" +
 	"\bFeedHeld\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x1a\n" +
@@ -2307,7 +2315,8 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\tmoved_out\x18\x05 \x01(\x03R\bmovedOut\x12\x12\n" +
 	"\x04used\x18\x06 \x01(\x03R\x04used\x12\x12\n" +
 	"\x04full\x18\a \x01(\bR\x04full\x12\x1a\n" +
-	"\bstarving\x18\b \x01(\bR\bstarving\"Y\n" +
+	"\bstarving\x18\b \x01(\bR\bstarving\x12\x16\n" +
+	"\x06unread\x18\t \x01(\x03R\x06unread\"Y\n" +
 	"\tFeedMoved\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x0e\n" +

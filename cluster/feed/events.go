@@ -42,6 +42,7 @@ type Held struct {
 	MovedIn  int64
 	MovedOut int64
 	Used     int64 // handed to the program
+	Unread   int64 // of these: not read when the program left
 	Full     bool  // no slot is free for producers
 	Starving bool  // the program waits for records
 }

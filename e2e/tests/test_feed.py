@@ -132,7 +132,8 @@ def leaves(args, ctx):
     notebook.ok("records = np.zeros((1_000_000, 100), dtype=np.float32)")
     notebook.ok("%tfcluster start leaves")
     cell = notebook.ok("run = %tfcluster train records\nrun.results", timeout=60)
-    assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}" and "not read" in cell.all, cell.all
+    assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}", cell.all
+    assert "fed 2,000 of 1,000,000 records" in cell.all and "not read" in cell.all, cell.all
 
 
 STUBBORN = """

@@ -103,7 +103,7 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 		if h := m.Held; h.GetFeed() == s.id && s.has(h.GetEpoch()) {
 			s.step(feed.Held{
 				Holder: task, Epoch: int(h.GetEpoch()), Received: h.GetReceived(), MovedIn: h.GetMovedIn(), MovedOut: h.GetMovedOut(),
-				Used: h.GetUsed(), Full: h.GetFull(), Starving: h.GetStarving(),
+				Used: h.GetUsed(), Unread: h.GetUnread(), Full: h.GetFull(), Starving: h.GetStarving(),
 			})
 		}
 	case *clusterpb.HolderMessage_Moved:

@@ -43,7 +43,8 @@
 //	→ used     epoch, rows: so many records of the epoch were handed to the program
 //	← epoch_over  epoch, rows, repeat, most: behind the last batch of an epoch
 //	← over     reason: behind the last epoch, or at once if the feed failed
-//	→ leave    the program reads no more of this feed
+//	→ leave    epoch, rows: the program reads no more of this feed; of the records of the epoch that it was handed it has
+//	           not read so many
 //
 // The task's program, a second connection, in inference:
 //

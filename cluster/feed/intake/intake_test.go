@@ -250,6 +250,21 @@ func TestProgramLeaves(t *testing.T) {
 	p.hear("slot")
 }
 
+// TestUnread: what a program was handed and has not read when it leaves, in its hands or in the socket.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.begin(1)
+	p, c := b.producer(0), b.program(false)
+	p.put("abcde")
+	p.put("fg")
+	c.batch()
+	c.say(`{"op":"used","feed":1,"epoch":0,"rows":5}`)
+	c.batch()
+	c.say(`{"op":"leave","feed":1,"epoch":0,"rows":4}`)
+	b.held("what was not read", func(h *clusterpb.FeedHeld) bool { return h.GetUsed() == 7 && h.GetUnread() == 6 })
+}
+
 // TestFreeByParts: a slot is free when the last of its records is.
 func TestFreeByParts(t *testing.T) {
 	t.Parallel()

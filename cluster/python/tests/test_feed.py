@@ -23,6 +23,7 @@ class Fed:
         self.plan = plan
         self.over = self.short = False
         self.feed = 1
+        self.unread = 0
 
     def begin(self) -> None:
         """Something has been fed already."""
@@ -39,9 +40,10 @@ class Fed:
         self.over = True
         return None
 
-    def leave(self) -> None:
+    def leave(self, unread: int = 0) -> None:
         """No further part."""
         self.over = True
+        self.unread = unread
 
 
 def of(*sizes: int | str, **plan: Any) -> DataFeed:
@@ -146,7 +148,7 @@ def test_shuffle_and_steps() -> None:
     assert sorted(read) == list(range(100)) and read != sorted(read)
     feed = of(50, 50, "|", steps=3)
     assert [len(b["x"]) for b in feed.as_iterable(8)] == [8, 8, 8]
-    assert feed.should_stop is not None and feed._reader is not None and feed._reader.over
+    assert feed._reader is not None and feed._reader.over and feed._reader.unread == 26  # of the first part
 
 
 def test_drop_remainder() -> None:

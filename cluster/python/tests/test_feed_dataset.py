@@ -56,6 +56,13 @@ def test_padding_without_a_label() -> None:
     assert (x.numpy() * weights.numpy()).sum() == 3 and y.numpy().tolist() == [0] * 4 and weights.numpy().sum() == 3
 
 
+def test_steps() -> None:
+    """--steps ends the reading; what the program was handed behind that is said to be unread."""
+    feed = fed(13, steps=2)
+    assert [len(x) for x, _ in feed.as_dataset(4)] == [4, 4]
+    assert feed._reader is not None and feed._reader.over and feed._reader.unread == 5
+
+
 def test_padding_is_of_training() -> None:
     """evaluate has every record once, and no weights; one record more than others comes with the last batch."""
     feed = fed(9, 0, 8, uneven="pad", mode="evaluate")

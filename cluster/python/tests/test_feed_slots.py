@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tfcluster.feed import DataFeed
 from tfcluster.feed_reader import Reader
 from tfcluster.feed_source import _put
 
@@ -128,6 +129,19 @@ def test_tensors(holder: Holder) -> None:
     slot = 4 if holder.quiet() else holder.freed()[0]
     holder.gives(slot, 8)
     assert set(tensor.numpy().tolist()) == {7}
+
+
+def test_what_was_not_read(holder: Holder) -> None:
+    """A program that leaves says how many of the records that it was handed it has not read."""
+    feed = DataFeed(lambda: holder.reader)
+    feed._use("next_batch and next_numpy")
+    assert holder.hear()["op"] == "read"
+    feed._rest.append({"x": holder.gives(0, 1)})
+    assert len(feed.next_batch(30)) == 30
+    feed.end()
+    said = holder.hear()
+    said = said if said["op"] == "leave" else holder.hear()  # the records may be given back before
+    assert (said["op"], said["epoch"], said["rows"]) == ("leave", 0, 70)
 
 
 def test_copies_where_the_program_keeps_half(holder: Holder) -> None:

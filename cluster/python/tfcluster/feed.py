@@ -190,15 +190,16 @@ class DataFeed:
         self._answers.give(batch)
 
     def end(self) -> None:
-        """Raises RuntimeError where a record of inference has no result; used by the runner."""
+        """Reads no more; raises RuntimeError where a record of inference has no result. The runner uses it."""
         if self._answers is not None:
             self._answers.end()
+        self.terminate()
 
     def terminate(self) -> None:
         """Reads no more: the source stops as soon as no worker reads."""
-        self._rest = []
+        unread, self._rest = sum(map(feed_columns.rows, self._rest)), []
         if self._reader is not None:
-            self._reader.leave()
+            self._reader.leave(unread)
 
     def _single(self, columns: Columns) -> bool:
         """Whether they are one array without a name: DATA is an array, or an RDD of values."""
