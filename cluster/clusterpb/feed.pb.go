@@ -410,6 +410,7 @@ type LeaseEnded struct {
 	Producer      int64                  `protobuf:"varint,2,opt,name=producer,proto3" json:"producer,omitempty"`
 	Rows          int64                  `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"` // of the partition that are delivered, those of earlier attempts included
 	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
+	Digest        string                 `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"` // of these rows in their order, as the producer computes it; "": it does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,6 +473,13 @@ func (x *LeaseEnded) GetComplete() bool {
 	return false
 }
 
+func (x *LeaseEnded) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 // FeedHeld: what a holder has of an epoch, in records since the epoch's beginning.
 type FeedHeld struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -483,6 +491,7 @@ type FeedHeld struct {
 	Used          int64                  `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
 	Full          bool                   `protobuf:"varint,7,opt,name=full,proto3" json:"full,omitempty"`
 	Starving      bool                   `protobuf:"varint,8,opt,name=starving,proto3" json:"starving,omitempty"`
+	Unread        int64                  `protobuf:"varint,9,opt,name=unread,proto3" json:"unread,omitempty"` // of used: the program had them in its hands when it left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +580,13 @@ func (x *FeedHeld) GetStarving() bool {
 		return x.Starving
 	}
 	return false
+}
+
+func (x *FeedHeld) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
 }
 
 type FeedMoved struct {
@@ -916,6 +932,7 @@ type FeedLease struct {
 	Skip          int64                  `protobuf:"varint,3,opt,name=skip,proto3" json:"skip,omitempty"`         // records that were delivered by earlier attempts
 	Complete      bool                   `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"` // nothing remains to deliver
 	Refused       string                 `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`    // why there is none; "": it is granted
+	Digest        string                 `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`      // of the records that were delivered by earlier attempts; "": not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -981,6 +998,13 @@ func (x *FeedLease) GetComplete() bool {
 func (x *FeedLease) GetRefused() string {
 	if x != nil {
 		return x.Refused
+	}
+	return ""
+}
+
+func (x *FeedLease) GetDigest() string {
+	if x != nil {
+		return x.Digest
 	}
 	return ""
 }
@@ -2275,13 +2299,14 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x05R\x05epoch\x12\x1c\n" +
 	"\tpartition\x18\x04 \x01(\x03R\tpartition\x12\x18\n" +
 	"\aattempt\x18\x05 \x01(\x03R\aattempt\x12\x16\n" +
-	"\x06digest\x18\x06 \x01(\tR\x06digest\"l\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"\x84\x01\n" +
 	"\n" +
 	"LeaseEnded\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\x03R\bproducer\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x1a\n" +
-	"\bcomplete\x18\x04 \x01(\bR\bcomplete\"\xcc\x01\n" +
+	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\tR\x06digest\"\xe4\x01\n" +
 	"\bFeedHeld\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x1a\n" +
@@ -2290,7 +2315,8 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\tmoved_out\x18\x05 \x01(\x03R\bmovedOut\x12\x12\n" +
 	"\x04used\x18\x06 \x01(\x03R\x04used\x12\x12\n" +
 	"\x04full\x18\a \x01(\bR\x04full\x12\x1a\n" +
-	"\bstarving\x18\b \x01(\bR\bstarving\"Y\n" +
+	"\bstarving\x18\b \x01(\bR\bstarving\x12\x16\n" +
+	"\x06unread\x18\t \x01(\x03R\x06unread\"Y\n" +
 	"\tFeedMoved\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x0e\n" +
@@ -2312,13 +2338,14 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\tFeedBegin\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04plan\x18\x03 \x01(\tR\x04plan\"\x85\x01\n" +
+	"\x04plan\x18\x03 \x01(\tR\x04plan\"\x9d\x01\n" +
 	"\tFeedLease\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\x03R\bproducer\x12\x12\n" +
 	"\x04skip\x18\x03 \x01(\x03R\x04skip\x12\x1a\n" +
 	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12\x18\n" +
-	"\arefused\x18\x05 \x01(\tR\arefused\"I\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\x12\x16\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"I\n" +
 	"\tFeedAllow\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x12\n" +

@@ -6,7 +6,8 @@
 // agent. The program of the task reads them there.
 //
 // Exactly once: a producer asks for the lease of (epoch, partition) before it delivers anything. One attempt
-// has it at a time; the next one begins behind the records that were delivered. A holder reports the end of a
+// has it at a time; the next one begins behind the records that were delivered, after it has found that it has the
+// same ones in the same order: an engine may compute a partition again in another order. A holder reports the end of a
 // producer behind all that the producer delivered, so the number is exact when the lease is free again.
 //
 // Even reading: where programs read in batches that all workers must have in equal number (synchronous

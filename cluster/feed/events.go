@@ -1,6 +1,9 @@
 package feed
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Event is what happened: one of the types below.
 type Event interface{ isEvent() }
@@ -26,8 +29,9 @@ type LeaseWanted struct {
 type LeaseEnded struct {
 	Holder   string
 	Producer int64
-	Rows     int64 // of the partition that are delivered, those of earlier attempts included
-	Complete bool  // these are all
+	Rows     int64  // of the partition that are delivered, those of earlier attempts included
+	Complete bool   // these are all
+	Digest   string // of these records in their order; "": not known
 }
 
 // Held is what a holder has of an epoch, in records since the epoch's beginning.
@@ -38,6 +42,7 @@ type Held struct {
 	MovedIn  int64
 	MovedOut int64
 	Used     int64 // handed to the program
+	Unread   int64 // of these: not read when the program left
 	Full     bool  // no slot is free for producers
 	Starving bool  // the program waits for records
 }
@@ -87,8 +92,9 @@ type Action interface{ fmt.Stringer }
 type Lease struct {
 	Holder   string
 	Producer int64
-	Skip     int64 // records that were delivered by earlier attempts
-	Complete bool  // nothing remains to deliver: another attempt has delivered the partition's Skip records
+	Skip     int64  // records that were delivered by earlier attempts
+	Complete bool   // nothing remains to deliver: another attempt has delivered the partition's Skip records
+	Digest   string // of the Skip records in their order: the producer checks that it has the same; "": not known
 }
 
 // Allow lets a holder hand out the first Rows records that it has of an epoch, where reading is even.
@@ -130,7 +136,7 @@ func (a Lease) String() string {
 	if a.Complete {
 		return fmt.Sprintf("%s/%d: complete, %d records", a.Holder, a.Producer, a.Skip)
 	}
-	return fmt.Sprintf("%s/%d: lease, skip %d", a.Holder, a.Producer, a.Skip)
+	return strings.TrimSuffix(fmt.Sprintf("%s/%d: lease, skip %d of %s", a.Holder, a.Producer, a.Skip, a.Digest), " of ")
 }
 
 func (a Allow) String() string {

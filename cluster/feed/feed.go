@@ -301,6 +301,14 @@ func (x *epoch) used(id string) int64 {
 	return 0
 }
 
+// read returns how many records of an epoch a program has read.
+func (x *epoch) read(id string) int64 {
+	if h := x.held[id]; h != nil {
+		return h.Used - h.Unread
+	}
+	return 0
+}
+
 // Progress is how far a feed is.
 type Progress struct {
 	Epoch     int   // the one that programs read; counted from 0
@@ -324,7 +332,7 @@ func (f *Feed) Progress() Progress {
 	for _, x := range f.epochs {
 		var used, net int64
 		for id := range f.holders {
-			used, net = used+x.used(id), net+x.net(id)
+			used, net = used+x.read(id), net+x.net(id)
 		}
 		p.Used, p.Delivered = p.Used+used, p.Delivered+net
 		if used > 0 {

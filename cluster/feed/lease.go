@@ -15,8 +15,9 @@ type leaseKey struct {
 type lease struct {
 	active   *LeaseWanted // who has it; nil: nobody
 	rows     int64        // delivered by attempts that have ended
-	digest   string       // of the first record
-	begun    bool         // digest is known
+	digest   string       // of these records in their order, as the last attempt said
+	first    string       // digest of the first record
+	begun    bool         // first is known
 	complete bool
 	waiting  []LeaseWanted // other attempts, oldest first
 }
@@ -47,19 +48,22 @@ func (f *Feed) grant(l *lease, e LeaseWanted) []Action {
 	if l.complete {
 		return []Action{Lease{Holder: e.Holder, Producer: e.Producer, Skip: l.rows, Complete: true}}
 	}
-	if l.begun && l.rows > 0 && l.digest != e.Digest {
+	if l.begun && l.rows > 0 && l.first != e.Digest {
 		return f.fail(fmt.Sprintf("partition %d was computed again and begins with another record than before: "+
 			"its first %d records were delivered already; make the DataFrame's order certain (sort or checkpoint it), then train again", e.Partition, l.rows))
 	}
-	l.active, l.digest, l.begun = &e, e.Digest, true
-	return []Action{Lease{Holder: e.Holder, Producer: e.Producer, Skip: l.rows}}
+	l.active, l.first, l.begun = &e, e.Digest, true
+	return []Action{Lease{Holder: e.Holder, Producer: e.Producer, Skip: l.rows, Digest: l.digest}}
 }
 
 // leaseEnded takes a lease back and gives it to the attempt that waits.
 func (f *Feed) leaseEnded(e LeaseEnded) []Action {
 	for _, l := range f.leases {
 		if l.active != nil && l.active.Holder == e.Holder && l.active.Producer == e.Producer {
-			l.active, l.rows, l.complete = nil, max(l.rows, e.Rows), e.Complete
+			l.active, l.complete = nil, e.Complete
+			if e.Rows > l.rows {
+				l.rows, l.digest = e.Rows, e.Digest
+			}
 			return f.next(l)
 		}
 		for i, w := range l.waiting {

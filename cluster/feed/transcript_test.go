@@ -52,6 +52,15 @@ func TestLeases(t *testing.T) {
 			{ended("a", 1, 70, false), ""},
 			{wanted("b", 1, "d"), "b/1: lease, skip 70"},
 		}},
+		{"a third attempt is to have the records of the second one", []said{
+			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
+			{LeaseEnded{Holder: "a", Producer: 1, Rows: 70, Digest: "x"}, ""},
+			{wanted("b", 1, "d"), "b/1: lease, skip 70 of x"},
+			{LeaseEnded{Holder: "b", Producer: 1, Rows: 70}, ""}, // it ended while it skipped
+			{wanted("b", 2, "d"), "b/2: lease, skip 70 of x"},
+			{LeaseEnded{Holder: "b", Producer: 2, Rows: 90, Digest: "y"}, ""},
+			{wanted("a", 2, "d"), "a/2: lease, skip 90 of y"},
+		}},
 		{"a speculative attempt waits, and has nothing to do when the first one is complete", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
 			{wanted("b", 7, "d"), ""},

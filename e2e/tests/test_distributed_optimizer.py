@@ -114,6 +114,37 @@ def kinds(args, ctx):
     return found, same, repr(logs), ends
 """
 
+# 20 million parameters: 80 MB of gradients, which travel in pieces. The first task also trains the same model alone,
+# with the batches of both.
+LARGE = """
+def large(args, ctx):
+    rank, each, steps = collective.rank(), 32, 25
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2 * each * steps, 784)).astype("float32")
+    y = x[:, :10] + 0.1 * random.normal(size=(len(x), 10)).astype("float32")
+    mine = np.arange(len(x)).reshape(steps, 2, each)[:, rank].ravel()
+
+    def mlp(optimizer):
+        dense = keras.layers.Dense
+        model = keras.Sequential([keras.layers.Input((784,)), dense(4096, "relu"), dense(4096, "relu"), dense(10)])
+        model.compile(optimizer, "mse")
+        return model
+
+    keras.utils.set_random_seed(rank)
+    model, equal = mlp(tfcluster.DistributedOptimizer(keras.optimizers.SGD(0.01))), Equal()
+    begun = collective.broadcast(model.get_weights())
+    model.fit(x[mine], y[mine], batch_size=each, epochs=2, shuffle=False, verbose=0, callbacks=[equal])
+    apart = 0.0
+    if rank == 0:
+        alone = mlp(keras.optimizers.SGD(0.01))
+        alone.set_weights(begun)
+        alone.fit(x, y, batch_size=2 * each, epochs=2, shuffle=False, verbose=0)
+        apart = float(np.abs(weights(model) - weights(alone)).max() / np.abs(weights(alone)).max())
+        moved = float(np.abs(weights(alone) - np.concatenate([w.ravel() for w in begun])).max())
+        assert moved > 100 * apart, "the comparison would hold for any weights"
+    return model.count_params(), equal.seen, apart
+"""
+
 UPDATES = {"accumulated": 4, "scaled, accumulated": 4}
 
 
@@ -150,6 +181,14 @@ def test_digits(keras: Notebook, request: pytest.FixtureRequest) -> None:
     backend, apart, equal, (_, accuracy) = first
     assert backend in request.node.name
     assert apart < 1e-4 and equal == [True, True, True] and accuracy > 0.6
+
+
+def test_a_large_model(notebook: Notebook) -> None:
+    """20 million parameters: equal bits after each epoch, and after 50 steps of SGD the weights of one process."""
+    notebook.ok("%tfcluster reserve --workers 2 --no-zygote --idle 60s")
+    notebook.ok(COMMON + LARGE)
+    (parameters, equal, apart), (_, others, _) = results(notebook, "large")
+    assert parameters > 20_000_000 and equal == others == [True, True] and apart < 1e-4
 
 
 def test_kinds(keras: Notebook) -> None:

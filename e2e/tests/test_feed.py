@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Notebook
+from conftest import DEADLINE, Notebook
 
 COUNT = """
 def count(args, ctx):
@@ -67,10 +67,18 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "DATA is a str: a Spark or pandas DataFrame" in cell.error, cell.all
     cell = notebook.ok("run = %tfcluster train records --more\nrun.state")
     assert cell.result == "'running'" and "fed 1,000" in cell.all, cell.all
+    cell = notebook.fails("%tfcluster evaluate records")
+    assert "run 1 was begun by train: a run has one mode, and takes no evaluate" in cell.error, cell.all
     cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
     assert cell.result == "(1000, {2}, 2000)", cell.all
     cell = notebook.fails("%tfcluster train records")
     assert "no run takes data: run 1 has ended: it finished" in cell.error, cell.all
+    notebook.ok("%tfcluster start count")
+    waits = notebook.send("%tfcluster wait")
+    while "waiting for data: %tfcluster train DATA" not in str(notebook.client.get_iopub_msg(timeout=DEADLINE)):
+        pass
+    notebook.manager.interrupt_kernel()
+    assert "the run was stopped" in notebook.finish(waits).error
 
 
 @pytest.mark.parametrize("option", ["", "--detach"])
@@ -124,7 +132,39 @@ def leaves(args, ctx):
     notebook.ok("records = np.zeros((1_000_000, 100), dtype=np.float32)")
     notebook.ok("%tfcluster start leaves")
     cell = notebook.ok("run = %tfcluster train records\nrun.results", timeout=60)
-    assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}" and "not read" in cell.all, cell.all
+    assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}", cell.all
+    assert "fed 2,000 of 1,000,000 records" in cell.all and "not read" in cell.all, cell.all
+
+
+STUBBORN = """
+def stubborn(args, ctx):
+    import signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    feed = ctx.get_data_feed()
+    try:
+        while not feed.should_stop():
+            feed.next_batch(10)
+            print("reads", flush=True)
+            time.sleep(0.1)
+    finally:
+        time.sleep(600)
+"""
+
+
+def test_two_interrupts(notebook: Notebook) -> None:
+    """The first interrupt of train stops the run, the second kills what does not end; the cluster stays."""
+    notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok(STUBBORN + COUNT + TOTAL + "records = np.arange(100_000)\n%tfcluster start stubborn")
+    feeds = notebook.send("%tfcluster train records")
+    shown = ""
+    for word in ("[worker:0] reads", "interrupt again to kill them"):
+        while word not in shown:
+            shown += str(notebook.client.get_iopub_msg(timeout=DEADLINE)["content"])
+        notebook.manager.interrupt_kernel()
+    cell = notebook.finish(feeds)
+    assert "killing the run; the cluster stays" in cell.stderr and "the run was killed" in cell.error, cell.all
+    notebook.ok("%tfcluster start count")
+    assert notebook.ok("run = %tfcluster train records\ntotal(run)[0]").result == "100000"
 
 
 @pytest.mark.parametrize("data", ["{'x': np.arange(7), 'y': np.arange(7)}", "pd.DataFrame({'x': range(7), 'y': 1.5})"])
@@ -192,6 +232,49 @@ def test_fit_under_a_strategy(notebook: Notebook) -> None:
     assert cell.result == "(True, 316)", cell.all  # of 16 records: half of a global batch
     assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
     assert "ran out of data" not in cell.all, cell.all
+
+
+WEIGHTS = FIT.replace("float(w.sum())", "w.tobytes()")
+LOOP = """
+def loop(args, ctx):
+    import numpy as np, tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    feed, sizes, count, total = ctx.get_data_feed(), [], 0, 0
+    for _ in range(ctx.epochs):
+        for element in strategy.experimental_distribute_dataset(feed.as_dataset(32)):
+            x, y, *rest = (strategy.experimental_local_results(values)[0].numpy() for values in element)
+            weights = rest[0] if rest else np.ones(len(x))
+            sizes.append(len(x))
+            count, total = count + int(weights.sum()), total + int((y * weights).sum(dtype="float64"))
+    return sizes, count, total
+"""
+
+
+@pytest.mark.parametrize(("uneven", "records"), [("drop", 10_000), ("pad", 10_002)])
+def test_each_record_counts_once(notebook: Notebook, uneven: str, records: int) -> None:
+    """A loop under MultiWorkerMirroredStrategy, and fit: equal batches, each record once per epoch. What is repeated to
+    that end has weight 0; without it two of the 10,002 records of two epochs are left out."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
+    notebook.ok(
+        LOOP + WEIGHTS + "x = np.random.default_rng(0).random((5001, 4), dtype=np.float32)\n"
+        "data = {'x': x, 'y': np.arange(5001, dtype='float32')}"
+    )
+    notebook.ok("%tfcluster start loop")
+    cell = notebook.ok(
+        f"run = %tfcluster train data --label y --epochs 2 --uneven {uneven}\n"
+        "(sizes, *first), (others, *second) = run.results.values()\n"
+        "sizes == others, *np.sum([first, second], axis=0).tolist()"
+    )
+    equal, count, total = eval(cell.result)
+    assert equal and count == records and 0 <= 5000 * 5001 - total <= 2 * 5000, cell.all
+    assert (total == 5000 * 5001) == (uneven == "pad"), cell.all
+    notebook.ok("%tfcluster start main_fun")
+    cell = notebook.ok(
+        f"run = %tfcluster train data --label y --epochs 2 --uneven {uneven}\n"
+        "first, second = run.results.values()\nfirst == second, first[0]"
+    )
+    assert cell.result == "(True, 316)", cell.all  # half batches, as in test_fit_under_a_strategy
+    assert ("2 records left out" in cell.all) == (uneven == "drop"), cell.all
 
 
 SERVERS = """

@@ -174,9 +174,9 @@ def reads(args, ctx):  # args: a folder, a name, where the sockets are
     return sorted(seen), refused
 
 orders, deliver = [], feed_source.deliver
-def captured(order, *rest):
+def captured(order, *rest, **options):
     orders.append(order)
-    return deliver(order, *rest)
+    return deliver(order, *rest, **options)
 feed_source.deliver = captured
 """
 INTRUDER = """

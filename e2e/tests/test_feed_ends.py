@@ -81,6 +81,12 @@ def again(split, records):  # the first attempt of each task fails in the middle
             raise RuntimeError("once more")
         yield record
 retried = numbers.mapPartitionsWithIndex(again)
+def shuffled(split, records):  # the second attempt has the same first record, and the others in another order
+    from pyspark import TaskContext
+    if not TaskContext.get().attemptNumber():
+        yield from again(split, records)
+    first, *others = records
+    yield from [first, *reversed(others)]
 """)
     notebook.ok("%tfcluster start count")
     cell = notebook.ok("run = %tfcluster train retried\ntotal(run)")
@@ -95,6 +101,7 @@ retried = numbers.mapPartitionsWithIndex(again)
     assert cell.result == "[10003.0, 50025003.0]", cell.all
     notebook.ok("%tfcluster start count")
     for expression, says in {
+        "numbers.mapPartitionsWithIndex(shuffled)": "computed again in another order: 1,000 of its records",
         "numbers.map(lambda i: 1 // (i - 5000))": "ZeroDivisionError",
         "numbers.map(lambda i: i if i < 5000 else None)": "NULL",
         "numbers.map(lambda i: (i,) * (1 + (i == 5000)))": "2 values, the first record of DATA has 1",

@@ -99,6 +99,18 @@ def test_scripts(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]
     assert "rank 0 of 2" in text and "rank 1 of 2" in text
 
 
+def test_collectives(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+    """Arrays of two tasks; one model under MultiWorkerMirroredStrategy and with DistributedOptimizer, as well."""
+    text = by_nbclient(folder / "07-collectives.ipynb", prefix, env)
+    assert "[worker:1] mine [2. 2. 2.] sum [3. 3. 3.] mean [1.5 1.5 1.5]" in text
+    assert "[worker:0] all [1. 2.] of task 1 [2. 2. 2.]" in text
+    found = re.search(r"^accuracy +(0\.\d+) +(0\.\d+)\nms per step +(\d+\.\d+) +(\d+\.\d+)$", text, re.MULTILINE)
+    assert found, text
+    theirs, ours = float(found[1]), float(found[2])
+    assert min(theirs, ours) >= 0.85 and abs(theirs - ours) < 0.05
+    assert "TensorBoard of cluster collectives" in text and "released in" in text
+
+
 def test_clean() -> None:
     """The names of machines and of the user are replaced, and the columns of a table stay aligned."""
     spec = importlib.util.spec_from_file_location("notebooks_run", NOTEBOOKS / "run.py")

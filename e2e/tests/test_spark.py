@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import ROOT, Notebook, processes, wait_for
-from test_notebooks import accuracy, folder, outputs  # noqa: F401  a fixture
+from test_notebooks import accuracy, by_nbclient, folder, outputs  # noqa: F401  a fixture
 
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SESSION = """
@@ -177,3 +178,15 @@ def test_the_notebooks_on_spark_connect(
     assert "Spark has 2 slots of 3" in text, text
     assert outputs(out / "04-spark-evaluate.ipynb").count(".keras: loss") == 10
     assert "TensorBoard of cluster digits" in outputs(out / "04-spark-tensorboard.ipynb")
+
+
+def test_the_feed_notebook(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:  # noqa: F811
+    """06-feed: a DataFrame is trained on, evaluated, and joined with its predictions; then the same from pandas."""
+    text = by_nbclient(folder / "06-feed.ipynb", prefix, env)
+    assert "fed 20,480 of 20,480 records · epoch 5 of 5" in text and "fed 904 of 904 records" in text
+    assert "fed 8,192 of 8,192 records · epoch 2 of 2" in text and "released in" in text
+    evaluated = float(re.findall(r"'accuracy': (0\.\d+)", text)[-1])
+    wrong = int(
+        re.findall(r"^(\d+)$", text, re.MULTILINE)[-1]
+    )  # the rows of the join whose prediction is not the label
+    assert evaluated >= 0.6 and abs(1 - wrong / 904 - evaluated) < 0.001, text

@@ -146,7 +146,7 @@ func TestOvernight(t *testing.T) {
 }
 
 // TestFeed: arrays of the notebook are fed to the containers of two NodeManagers: train, evaluate and inference deliver
-// each record once per epoch.
+// each record once per epoch, also after a restart; workers have equal batches; programs that leave or fail end the feed.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -154,7 +154,8 @@ func TestFeed(t *testing.T) {
 	}
 	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2}), clustertest.FindPython(t))
 	contains(t, "the notebook", r.execute("testdata", "feed.ipynb"),
-		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "released in")
+		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "equal batches: True 10001", "1 record left out",
+		"records not read", "ValueError: enough: ", "the feed begins again at the first record", "restarted: 20003 {2} 2", "released in")
 }
 
 func contains(t *testing.T, what, text string, wanted ...string) {

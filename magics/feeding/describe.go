@@ -2,6 +2,7 @@ package feeding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -24,7 +25,11 @@ func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, err
 	maps.Copy(plan, f.request.Plan)
 	var about description
 	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}
-	if err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about); err != nil {
+	err := bridge.Ask(ctx, py, bridge.ProgramTimeout, "feed_describe", args, &about)
+	if refused, ok := errors.AsType[*bridge.PythonError](err); ok && refused.Name == "UsageError" {
+		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s cannot be fed: %s", f.request.Data, refused.Text), Code: 2, Topic: "feed-source"}
+	}
+	if err != nil {
 		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {

@@ -58,10 +58,11 @@ func (d *driver) Recv() (*clusterpb.FeedUpdate, error) {
 
 // notebook is a Python that describes 10 records and answers feed_wait with one state after the other.
 type notebook struct {
-	once   bool
-	slots  string // what feed_waits answers; "": no source of Spark
-	states chan fed
-	dead   error // of feed_wait, when states is closed
+	once    bool
+	refuses string // why the data cannot be fed
+	slots   string // what feed_waits answers; "": no source of Spark
+	states  chan fed
+	dead    error // of feed_wait, when states is closed
 
 	mu    sync.Mutex
 	calls []string
@@ -74,6 +75,9 @@ func (n *notebook) Call(ctx context.Context, fn string, _, reply any) error {
 	var answer any = true
 	switch fn {
 	case "feed_describe":
+		if n.refuses != "" {
+			return &bridge.PythonError{Name: "UsageError", Text: n.refuses}
+		}
 		answer = description{Plan: map[string]any{"binary": map[string]any{}}, Total: 10, Once: n.once, Slots: n.slots != ""}
 	case "feed_waits":
 		answer = n.slots
@@ -305,6 +309,7 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		once    bool
+		refuses string
 		updates []*clusterpb.FeedUpdate
 		want    string
 		waited  []string
@@ -313,11 +318,12 @@ func TestOpen(t *testing.T) {
 		"at once":       {updates: []*clusterpb.FeedUpdate{opened(1)}},
 		"after a while": {updates: []*clusterpb.FeedUpdate{{Waiting: "worker:0"}, {Waiting: "worker:1"}, opened(1)}, waited: []string{"worker:0", "worker:1"}},
 		"no run":        {updates: []*clusterpb.FeedUpdate{over("usage", "no run takes data")}, want: "no run takes data", ended: 1},
+		"refused":       {refuses: "column 'd' is date: cast it to int", want: "df cannot be fed: column 'd' is date: cast it to int"},
 		"an iterator":   {once: true, want: "df is an iterator, which can be read once", ended: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, py := newDriver(), &notebook{once: test.once}
+			d, py := newDriver(), &notebook{once: test.once, refuses: test.refuses}
 			for _, u := range test.updates {
 				d.updates <- u
 			}

@@ -300,6 +300,14 @@ func (c *fakeClient) fed(rows int64) {
 	}
 }
 
+// fails says that the source has failed.
+func (c *fakeClient) fails(reason string) {
+	c.b.t.Helper()
+	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}); err != nil {
+		c.b.t.Fatal(err)
+	}
+}
+
 // names returns the holders of a feed.
 func names(o *clusterpb.FeedOpen) []string {
 	var all []string

@@ -121,11 +121,8 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 	defer d.mu.Unlock()
 	holders, missing := d.holdersOf(run)
 	for _, h := range holders {
-		if h.over {
-			return nil, nil, &clusterpb.Failure{
-				Kind: "usage", Summary: fmt.Sprintf("the feed of run %d is over", run.ID), ExitCode: 2,
-				Remedy: "train --more keeps a feed open for the next train; else start the program again",
-			}
+		if failure := refused(h, request, run.ID); failure != nil {
+			return nil, nil, failure
 		}
 	}
 	switch {
@@ -140,6 +137,22 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, d.patience.ask))
 	}
 	return nil, missing, nil
+}
+
+// refused is why a task takes no further feed, or not this one; nil if it takes it. A program asks for its mode once.
+func refused(h *holder, request *clusterpb.FeedRequest, run int32) *clusterpb.Failure {
+	f := &clusterpb.Failure{Kind: "usage", ExitCode: 2}
+	switch {
+	case h.over:
+		f.Summary = fmt.Sprintf("the feed of run %d is over", run)
+		f.Remedy = "train --more keeps a feed open for the next train; else start the program again"
+	case h.mode != "" && h.mode != request.GetMode():
+		f.Summary = fmt.Sprintf("run %d was begun by %s: a run has one mode, and takes no %s", run, h.mode, request.GetMode())
+		f.Remedy = fmt.Sprintf("%%tfcluster %s again, or stop, start the program again and %s", h.mode, request.GetMode())
+	default:
+		return nil
+	}
+	return f
 }
 
 // pause waits until something has changed, at most for look.

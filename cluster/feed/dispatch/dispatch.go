@@ -122,7 +122,8 @@ func (d *Dispatch) holdersOf(run Run) (holders map[string]*holder, missing []str
 // holder is one that attends. Its fields are guarded by the Dispatch's mu.
 type holder struct {
 	hello   *clusterpb.HolderHello
-	over    bool // its last feed is over
+	over    bool   // its last feed is over
+	mode    string // of its feeds: train, evaluate or inference; "": it had none
 	queue   []*clusterpb.HolderOrder
 	wake    chan struct{} // capacity 1
 	carries int           // connections of producers on other hosts

@@ -84,6 +84,43 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
+// TestAnotherAttempt: it hears how many records were delivered, and which.
+func TestAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	feed := b.feeds(&clusterpb.FeedRequest{}).opened().GetFeed()
+	h.began()
+	for n, want := range []*clusterpb.FeedLease{{Producer: 1}, {Producer: 2, Skip: 7, Digest: "x"}} {
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{
+			Feed: feed, Producer: int64(n) + 1, Digest: "d",
+		}}})
+		if l := h.hear().GetLease(); l.GetProducer() != want.GetProducer() || l.GetSkip() != want.GetSkip() || l.GetDigest() != want.GetDigest() {
+			t.Errorf("%v", l)
+		}
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
+			Feed: feed, Producer: int64(n) + 1, Rows: 7, Digest: "x",
+		}}})
+	}
+}
+
+// TestOneMode: a run that was trained is not evaluated: its program has asked for its mode.
+func TestOneMode(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{Mode: "train", More: true})
+	c.opened()
+	h.began()
+	c.fails("the DataFrame is broken")
+	c.over()
+	f := b.feeds(&clusterpb.FeedRequest{Mode: "evaluate"}).over().GetFailure()
+	if f.GetSummary() != "run 1 was begun by train: a run has one mode, and takes no evaluate" || f.GetRemedy() == "" {
+		t.Errorf("%v", f)
+	}
+	b.feeds(&clusterpb.FeedRequest{Mode: "train"}).opened()
+}
+
 // TestSecondClient: one feed at a time.
 func TestSecondClient(t *testing.T) {
 	t.Parallel()
@@ -173,9 +210,7 @@ func TestSourceFails(t *testing.T) {
 	h := b.attend("worker:0")
 	c := b.feeds(&clusterpb.FeedRequest{})
 	c.opened()
-	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: "ValueError: x"}}}); err != nil {
-		t.Fatal(err)
-	}
+	c.fails("ValueError: x")
 	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" || f.GetKind() != "source" {
 		t.Errorf("%v", f)
 	}

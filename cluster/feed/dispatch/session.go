@@ -45,6 +45,7 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	var tasks []string
 	for task, h := range holders {
 		tasks = append(tasks, task)
+		h.mode = request.GetMode()
 		h.order(s.beginOrder())
 	}
 	policy := policies[request.GetUneven()]
@@ -96,13 +97,13 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 		}
 	case *clusterpb.HolderMessage_LeaseEnded:
 		if e := m.LeaseEnded; e.GetFeed() == s.id {
-			s.step(feed.LeaseEnded{Holder: task, Producer: e.GetProducer(), Rows: e.GetRows(), Complete: e.GetComplete()})
+			s.step(feed.LeaseEnded{Holder: task, Producer: e.GetProducer(), Rows: e.GetRows(), Complete: e.GetComplete(), Digest: e.GetDigest()})
 		}
 	case *clusterpb.HolderMessage_Held:
 		if h := m.Held; h.GetFeed() == s.id && s.has(h.GetEpoch()) {
 			s.step(feed.Held{
 				Holder: task, Epoch: int(h.GetEpoch()), Received: h.GetReceived(), MovedIn: h.GetMovedIn(), MovedOut: h.GetMovedOut(),
-				Used: h.GetUsed(), Full: h.GetFull(), Starving: h.GetStarving(),
+				Used: h.GetUsed(), Unread: h.GetUnread(), Full: h.GetFull(), Starving: h.GetStarving(),
 			})
 		}
 	case *clusterpb.HolderMessage_Moved:
@@ -146,7 +147,7 @@ func (s *session) step(e feed.Event) {
 		switch a := a.(type) {
 		case feed.Lease:
 			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
-				Feed: s.id, Producer: a.Producer, Skip: a.Skip, Complete: a.Complete,
+				Feed: s.id, Producer: a.Producer, Skip: a.Skip, Complete: a.Complete, Digest: a.Digest,
 			}}})
 		case feed.Allow:
 			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Allow{Allow: &clusterpb.FeedAllow{

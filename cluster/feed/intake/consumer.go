@@ -90,6 +90,11 @@ func (i *Intake) fromReader(f *reading, m message) {
 		e.held.Used = max(e.held.GetUsed(), m.Rows)
 		i.changed(m.Epoch)
 	case "leave":
+		if m.Rows > 0 && !f.left {
+			e := f.epoch(m.Epoch)
+			e.held.Unread += min(m.Rows, e.held.GetUsed())
+			i.changed(m.Epoch)
+		}
 		i.leave()
 	}
 }
@@ -111,7 +116,8 @@ func (i *Intake) depart() {
 }
 
 // leave notes that the program reads no more of this feed: what is here goes to others. What was handed out counts
-// as used, also if the program has not taken it from the socket: nobody else gets it. Caller holds mu.
+// as used, also if the program has not taken it from the socket: nobody else gets it, and nobody has read it. Caller
+// holds mu.
 func (i *Intake) leave() {
 	f := i.feed
 	if f == nil || f.left {
@@ -119,8 +125,8 @@ func (i *Intake) leave() {
 	}
 	f.left = true
 	for number, e := range f.all {
-		if e.held.GetUsed() < e.announced {
-			e.held.Used = e.announced
+		if used := e.held.GetUsed(); used < e.announced {
+			e.held.Used, e.held.Unread = e.announced, e.held.GetUnread()+e.announced-used
 			i.changed(number)
 		}
 	}

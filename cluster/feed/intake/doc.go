@@ -13,11 +13,13 @@
 // A producer, one connection per partition:
 //
 //	→ produce  feed, key, epoch, partition, attempt, digest
-//	← lease    skip, complete, size, slots; with the memory's descriptor. If complete, nothing is to be delivered
+//	← lease    skip, complete, digest, size, slots; with the memory's descriptor. If complete, nothing is to be
+//	           delivered. digest is that of the records to skip: the producer ends where it has others
 //	→ slot     asks for a slot
 //	← slot     slot, batch: the program takes so many records at once, 0 if that is not known. If a slot has a
 //	           multiple of them, the program gets them without a copy
-//	→ put      slot, bytes, rows, piece: the slot holds a batch now; piece is the producer's number for it
+//	→ put      slot, bytes, rows, piece, digest: the slot holds a batch now; piece is the producer's number for it, and
+//	           digest that of all records of the partition so far
 //	→ end      everything has been put: the producer waits for results (inference)
 //	← results  piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of a batch (inference)
 //	→ fetch    slot: asks for results; only where the driver carries the connection (inference)
@@ -41,7 +43,8 @@
 //	→ used     epoch, rows: so many records of the epoch were handed to the program
 //	← epoch_over  epoch, rows, repeat, most: behind the last batch of an epoch
 //	← over     reason: behind the last epoch, or at once if the feed failed
-//	→ leave    the program reads no more of this feed
+//	→ leave    epoch, rows: the program reads no more of this feed; of the records of the epoch that it was handed it has
+//	           not read so many
 //
 // The task's program, a second connection, in inference:
 //

@@ -126,8 +126,7 @@ func (i *Intake) end(reason, producers string) {
 	defer i.freeUnused()
 	i.freed.Broadcast()
 	for _, p := range i.producers {
-		p.peer.send(message{Op: "stop", Reason: producers}, nil)
-		p.peer.hangUp()
+		p.stop(producers)
 	}
 	if i.consumer != nil {
 		i.consumer.peer.send(message{Op: "over", Reason: reason}, nil)

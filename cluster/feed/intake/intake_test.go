@@ -164,6 +164,32 @@ func TestProducerKilled(t *testing.T) {
 	}
 }
 
+// TestDigest: an attempt hears which records were delivered before it, and the driver which are delivered behind it.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ put, want string }{{"", "x"}, {`{"op":"put","slot":%d,"bytes":1,"rows":1,"digest":"y"}`, "y"}} {
+		b := newBed(t)
+		b.begin(1)
+		p := b.dial()
+		p.say(`{"op":"produce","feed":1,"key":"secret","digest":"d"}`)
+		w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
+		b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
+			Feed: 1, Producer: w.GetProducer(), Skip: 2, Digest: "x",
+		}}})
+		if m := p.hear("lease"); m.Digest != "x" {
+			t.Errorf("%+v", m)
+		}
+		if c.put != "" {
+			p.say(`{"op":"slot"}`)
+			p.say(c.put, p.hear("slot").Slot)
+		}
+		p.close()
+		if e := await(b, (*clusterpb.HolderMessage).GetLeaseEnded); e.GetDigest() != c.want {
+			t.Errorf("the driver received %v", e)
+		}
+	}
+}
+
 // TestProgramKilled: what it had counts as used, and what it had not can be moved.
 func TestProgramKilled(t *testing.T) {
 	t.Parallel()
@@ -222,6 +248,21 @@ func TestProgramLeaves(t *testing.T) {
 	p.quiet()
 	b.epochOver(0, 14)
 	p.hear("slot")
+}
+
+// TestUnread: what a program was handed and has not read when it leaves, in its hands or in the socket.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.begin(1)
+	p, c := b.producer(0), b.program(false)
+	p.put("abcde")
+	p.put("fg")
+	c.batch()
+	c.say(`{"op":"used","feed":1,"epoch":0,"rows":5}`)
+	c.batch()
+	c.say(`{"op":"leave","feed":1,"epoch":0,"rows":4}`)
+	b.held("what was not read", func(h *clusterpb.FeedHeld) bool { return h.GetUsed() == 7 && h.GetUnread() == 6 })
 }
 
 // TestFreeByParts: a slot is free when the last of its records is.
@@ -327,13 +368,43 @@ func TestLatePut(t *testing.T) {
 	p.hear("stop")
 	p.say(`{"op":"put","slot":0,"bytes":1,"rows":1}`)
 	p.over()
-	q := b.dial()
-	q.say(`{"op":"produce","feed":2,"key":"k"}`)
-	w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 2, Producer: w.GetProducer()}}})
-	q.hear("lease")
+	p.close()
+	q := b.producerOf(2, "k")
 	for range slots - 1 {
 		q.say(`{"op":"slot"}`)
+		q.hear("slot")
+	}
+}
+
+// TestLateWrite: a slot to which a producer of an earlier feed may write is not given to another one before the first
+// has put it or has ended.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.begin(1)
+	p := b.producer(0)
+	slot := make([]int, slots-1) // one is kept for records that are moved here
+	for n := range slot {
+		p.say(`{"op":"slot"}`)
+		slot[n] = p.hear("slot").Slot
+	}
+	p.say(`{"op":"slot"}`) // it waits for one more when the next feed begins, and gets none
+	p.quiet()
+	b.beginWith(2, "k")
+	q := b.producerOf(2, "k")
+	for range slot {
+		q.say(`{"op":"slot"}`)
+	}
+	q.quiet()
+	for _, s := range slot[:2] {
+		p.fill(s, "ab")
+		if got := q.hear("slot").Slot; got != s {
+			t.Errorf("got slot %d, %d was put", got, s)
+		}
+		q.quiet()
+	}
+	p.close()
+	for range slot[2:] {
 		q.hear("slot")
 	}
 }

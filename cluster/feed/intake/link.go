@@ -71,7 +71,7 @@ func (i *Intake) flushHeld() {
 		e.held.Full, e.held.Starving = i.full(), number == f.at && i.consumer != nil && i.consumer.wants > 0
 		held := &clusterpb.FeedHeld{
 			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(), MovedOut: e.held.GetMovedOut(),
-			Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(),
+			Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(), Unread: e.held.GetUnread(),
 		}
 		i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
 	}

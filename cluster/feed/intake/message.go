@@ -42,7 +42,7 @@ type place struct {
 type lease struct {
 	Partition int64  `json:"partition,omitempty"`
 	Attempt   int64  `json:"attempt,omitempty"`
-	Digest    string `json:"digest,omitempty"`
+	Digest    string `json:"digest,omitempty"` // of the first record in produce, of all so far elsewhere
 	Skip      int64  `json:"skip"`
 	Complete  bool   `json:"complete,omitempty"`
 }

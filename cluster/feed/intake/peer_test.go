@@ -118,6 +118,17 @@ func (b *bed) producer(skip int64) *peerConn {
 	return p
 }
 
+// producerOf connects one of another feed that has a lease.
+func (b *bed) producerOf(feed int64, key string) *peerConn {
+	b.t.Helper()
+	p := b.dial()
+	p.say(`{"op":"produce","feed":%d,"key":%q}`, feed, key)
+	w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
+	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: feed, Producer: w.GetProducer()}}})
+	p.hear("lease")
+	return p
+}
+
 // put writes a batch of one byte per record into a slot that it asks for.
 func (p *peerConn) put(data string) {
 	p.t.Helper()

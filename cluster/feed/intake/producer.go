@@ -13,8 +13,9 @@ type producer struct {
 	peer    *peer
 	epoch   int
 	leased  bool
-	rows    int64 // of the partition that were delivered, those of earlier attempts included
-	wants   int   // slots that it waits for
+	rows    int64  // of the partition that were delivered, those of earlier attempts included
+	digest  string // of these rows, as it said with the last ones
+	wants   int    // slots that it waits for
 	granted map[int]bool
 	done    bool
 	ended   bool // it has put everything, and waits for results
@@ -52,7 +53,48 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bo
 			break
 		}
 	}
+	i.awaitLastWrites(f, p, lines)
 	i.producerGone(f, p)
+}
+
+// stop has a producer end: nothing more is taken from it. Caller holds mu.
+func (p *producer) stop(reason string) {
+	p.wants = 0
+	p.peer.send(message{Op: "stop", Reason: reason}, nil)
+	p.peer.hangUp()
+}
+
+// awaitLastWrites waits until a producer of an earlier feed writes no more: it reads that it is stopped only when it needs
+// another slot, and a slot that it has must not be another producer's before. What it puts is given up. The wait ends
+// with the producer's process, which Spark kills two seconds after the job was cancelled
+// (spark.python.task.killTimeout), or with the holder.
+func (i *Intake) awaitLastWrites(f *reading, p *producer, lines lineReader) {
+	for i.mayWrite(f, p) {
+		m, err := lines.read()
+		if err != nil {
+			return
+		}
+		i.mu.Lock()
+		i.giveUp(p, m)
+		i.mu.Unlock()
+	}
+}
+
+// mayWrite is whether a producer of an earlier feed may write to slots. One that the driver carries writes to none, and
+// one that does not keep to the protocol is not trusted with any.
+func (i *Intake) mayWrite(f *reading, p *producer) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.feed != f && !i.closed && !p.carried && len(p.granted) > 0
+}
+
+// giveUp frees the slot that a producer of an earlier feed has put. Caller holds mu.
+func (i *Intake) giveUp(p *producer, m message) {
+	if m.Op == "put" && p.granted[m.Slot] {
+		delete(p.granted, m.Slot)
+		i.slots[m.Slot] = slot{}
+		i.grantSlots()
+	}
 }
 
 // beginTimeout is the time that a producer waits for its feed to begin here: the driver tells its client at the same
@@ -81,24 +123,27 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 		return
 	}
 	if l.GetRefused() != "" {
-		p.peer.send(message{Op: "stop", Reason: l.GetRefused()}, nil)
-		p.peer.hangUp()
+		p.stop(l.GetRefused())
 		return
 	}
-	p.leased, p.rows = !l.GetComplete(), l.GetSkip()
+	p.leased, p.rows, p.digest = !l.GetComplete(), l.GetSkip(), l.GetDigest()
 	p.done = l.GetComplete()
 	where, file := i.segmentFile()
 	if p.carried {
 		file = nil
 	}
-	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete()}}, file)
+	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete(), Digest: l.GetDigest()}}, file)
 }
 
 // fromProducer obeys a producer; it returns false if the producer has ended or does not keep to the protocol.
 func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || !p.leased || i.feed != f {
+	if i.closed || !p.leased {
+		return false
+	}
+	if i.feed != f {
+		i.giveUp(p, m)
 		return false
 	}
 	switch m.Op {
@@ -111,7 +156,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 			return false
 		}
 		delete(p.granted, m.Slot)
-		p.rows += m.Rows
+		p.rows, p.digest = p.rows+m.Rows, m.Digest
 		i.slots[m.Slot] = slot{state: filled, bytes: m.Bytes, rows: m.Rows}
 		e := f.epoch(p.epoch)
 		e.held.Received += m.Rows
@@ -154,7 +199,7 @@ func (i *Intake) producerGone(f *reading, p *producer) {
 	i.unanswered(f, p)
 	i.flushHeld()
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
-		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done,
+		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done, Digest: p.digest,
 	}}})
 	i.grantSlots()
 	i.handOut()

@@ -76,8 +76,7 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		}
 	}
 	for _, p := range i.producers { // of a source that was given up
-		p.peer.send(message{Op: "stop"}, nil)
-		p.peer.hangUp()
+		p.stop("")
 	}
 	defer i.freed.Broadcast() // producers may be here before
 	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
@@ -240,8 +239,7 @@ func (i *Intake) obey(o *clusterpb.HolderOrder) {
 			f.over = o.Over
 		}
 		for _, p := range i.producers {
-			p.peer.send(message{Op: "stop", Reason: o.Over.GetReason()}, nil)
-			p.peer.hangUp()
+			p.stop(o.Over.GetReason())
 		}
 	}
 	i.handOut()

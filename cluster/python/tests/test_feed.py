@@ -16,12 +16,14 @@ from tfcluster.feed_reader import EpochOver
 
 
 class Fed:
-    """A reader that was given what it reads."""
+    """A reader that was given what it reads; a number begins another feed."""
 
     def __init__(self, parts: list[Any], **plan: Any) -> None:
         self._parts = parts
         self.plan = plan
         self.over = self.short = False
+        self.feed = 1
+        self.unread = 0
 
     def begin(self) -> None:
         """Something has been fed already."""
@@ -31,14 +33,17 @@ class Fed:
 
     def next(self) -> Any:
         """The next part."""
+        while self._parts and isinstance(self._parts[0], int):
+            self.feed = self._parts.pop(0)
         if self._parts and not self.over:
             return self._parts.pop(0)
         self.over = True
         return None
 
-    def leave(self) -> None:
+    def leave(self, unread: int = 0) -> None:
         """No further part."""
         self.over = True
+        self.unread = unread
 
 
 def of(*sizes: int | str, **plan: Any) -> DataFeed:
@@ -95,11 +100,21 @@ def test_epochs_of_an_iterable() -> None:
 
 
 def test_another_form() -> None:
-    """A batch does not mix records of two sources with different columns."""
+    """A batch does not mix records of two sources with different columns, types or shapes."""
     end = EpochOver(0, 3, 0, 3, 3)
-    reader: Any = Fed([{"": np.arange(3)}, end, {"x": np.arange(2), "y": np.arange(2)}, end])
+    reader: Any = Fed([{"": np.arange(3)}, end, 2, {"x": np.arange(2), "y": np.arange(2)}, end])
     feed = DataFeed(lambda: reader)
     assert [feed.next_batch(4) for _ in range(3)] == [[0, 1, 2], [(0, 0), (1, 1)], []]
+    for other in (np.zeros((2, 1)), np.zeros(2, dtype="int32")):
+        reader = Fed([{"x": np.zeros(3)}, 2, {"x": other}])
+        feed = DataFeed(lambda reader=reader: reader)
+        assert [feed.next_numpy(4)["x"].shape for _ in range(2)] == [(3,), other.shape]
+        reader = Fed([{"y": np.zeros(3), "x": np.zeros(3)}, {"y": np.zeros(2), "x": other}])
+        feed = DataFeed(lambda reader=reader: reader)
+        with pytest.raises(
+            RuntimeError, match="column 'x' of DATA is .* here and float64 before: all records must have"
+        ):
+            feed.next_numpy(4)
 
 
 def test_features_and_label() -> None:
@@ -133,7 +148,7 @@ def test_shuffle_and_steps() -> None:
     assert sorted(read) == list(range(100)) and read != sorted(read)
     feed = of(50, 50, "|", steps=3)
     assert [len(b["x"]) for b in feed.as_iterable(8)] == [8, 8, 8]
-    assert feed.should_stop is not None and feed._reader is not None and feed._reader.over
+    assert feed._reader is not None and feed._reader.over and feed._reader.unread == 26  # of the first part
 
 
 def test_drop_remainder() -> None:

@@ -86,10 +86,12 @@ def test_whole_batches_only() -> None:
     answers.handed(100)
     answers.handed(150)
     for n, records in ((99, 100), (101, 100), (200, 250), (0, 100)):
-        with pytest.raises(RuntimeError, match=f"main_fun gave {n} results for {records} records .worker:1."):
+        with pytest.raises(
+            RuntimeError, match=rf"main_fun gave {n} results for {records} records \(worker:1, batch 1\)"
+        ):
             answers.give([1] * n)
     answers.give(np.ones(250))
-    with pytest.raises(RuntimeError, match="gave 5 results for 0 records"):
+    with pytest.raises(RuntimeError, match=r"gave 5 results for 0 records \(worker:1, batch 3\)"):
         answers.give([1] * 5)
     answers.give([])
 

@@ -44,6 +44,58 @@ def test_fewer_than_before() -> None:
         list(feed_source._after(10, next(stream), stream))
 
 
+COLUMNS = {
+    "number": pa.array(range(1000), pa.int32()),
+    "flag": pa.array([n % 3 == 0 for n in range(1000)]),
+    "text": pa.array(["ä" * (n % 5) + str(n) for n in range(1000)]),
+    "bytes": pa.array([bytes([n % 256]) * (n % 7) for n in range(1000)]),
+    "image": pa.array([[[float(n), 1.0], [2.0, 3.0]] for n in range(1000)], pa.list_(pa.list_(pa.float32()))),
+    "fixed": pa.FixedSizeListArray.from_arrays(pa.array(range(3000)), 3),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_records_are_known_again(name: str) -> None:
+    """Their digest does not depend on how they are cut, and is another one in another order."""
+    batch = pa.RecordBatch.from_arrays([COLUMNS[name]], names=[name])
+
+    def digest(*parts: object) -> str:
+        seen = feed_source.Records()
+        return [seen.add(part) for part in parts][-1]
+
+    whole = digest(batch)
+    for at in (1, 31, 32, 33, 500, 999):
+        assert digest(batch.slice(0, at), batch.slice(at)) == whole
+    assert digest(*(batch.slice(n, 7) for n in range(0, 1000, 7))) == whole
+    assert digest(batch.slice(0, 900)) != whole  # fewer
+    first = batch.slice(0, 100)  # blocks of a shuffle that arrive in another order
+    assert digest(first, batch.slice(300, 700), batch.slice(100, 200)) != digest(first, batch.slice(100, 900))
+
+
+def test_another_order() -> None:
+    """An attempt that has other records where an earlier one delivered some is refused."""
+    seen, again = feed_source.Records(), feed_source.Records()
+    digest = [seen.add(batch) for batch in batches(40, 60)][-1]
+    rest = [x for b in feed_source._after(100, *taken(70, 100), again, digest) for x in b.column("x").to_pylist()]
+    assert rest == list(range(100, 170))
+    assert again.add(pa.RecordBatch.from_pydict({"x": rest})) == [seen.add(b) for b in batches_of(rest)][-1]
+    other = pa.RecordBatch.from_pydict({"x": [0, *range(99, 0, -1), *range(100, 170)]})
+    with pytest.raises(feed_source.Refused, match="computed again in another order: 100 of its records were delivered"):
+        list(feed_source._after(100, other, iter(()), feed_source.Records(), digest))
+
+
+def taken(*lengths: int) -> tuple[object, Iterator[object]]:
+    """The first batch and the others."""
+    stream = batches(*lengths)
+    return next(stream), stream
+
+
+def batches_of(numbers: list[int]) -> Iterator[object]:
+    """The same records in other batches."""
+    for at in range(0, len(numbers), 11):
+        yield pa.RecordBatch.from_pydict({"x": numbers[at : at + 11]})
+
+
 class Frame:
     """A DataFrame whose job does something else."""
 

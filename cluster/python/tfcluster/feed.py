@@ -49,6 +49,7 @@ class DataFeed:
         self._reader: Reader | None = None
         self._way = ""
         self._rest: list[Columns] = []  # read, and not yet handed out
+        self._form: tuple[int, feed_columns.Form] = (0, {})  # of the records of a feed, by its number
         self._epoch_over: EpochOver | None = None  # behind _rest
         self._steps = 0
 
@@ -99,10 +100,25 @@ class DataFeed:
         if isinstance(found, EpochOver):
             self._epoch_over = found
         elif found:
+            self._check(found)
             self._rest.append(self._named(found))
         elif self._reader.short and not self._rest and self._answers is not None:
             self._answers.await_some()
         return found is not None
+
+    def _check(self, columns: Columns) -> None:
+        """RuntimeError where a column has another type or shape than before in this feed: each partition was looked at
+        by itself."""
+        assert self._reader is not None
+        form = feed_columns.form(columns)
+        feed, before = self._form
+        if feed == self._reader.feed and form != before:
+            name = next(name for name in form if form[name] != before.get(name))
+            raise RuntimeError(
+                f"column {name!r} of DATA is {_described(form[name])} here and {_described(before.get(name))} before: "
+                "all records must have one type and shape; cast them, and pad or cut arrays to one length"
+            )
+        self._form = self._reader.feed, form
 
     def _named(self, columns: Columns) -> Columns:
         """The columns under the names that the program gave them, sorted as TensorFlowOnSpark does."""
@@ -114,7 +130,8 @@ class DataFeed:
         """Up to most records of _rest, of one form: another train may feed other columns."""
         parts: list[Columns] = []
         count = 0
-        while self._rest and count < most and (not parts or parts[0].keys() == self._rest[0].keys()):
+        form = feed_columns.form(self._rest[0]) if self._rest else {}
+        while self._rest and count < most and feed_columns.form(self._rest[0]) == form:
             first = self._rest.pop(0)
             n = min(feed_columns.rows(first), most - count)
             parts.append(feed_columns.cut(first, 0, n))
@@ -149,12 +166,10 @@ class DataFeed:
         """The next records as a list, or with input_mapping as a dict of lists."""
         self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
-        if self._mapping:
-            return {
-                name: list(values) for name, values in (columns or dict.fromkeys(self._mapping.values(), [])).items()
-            }
         if columns is None:
-            return []
+            return {name: [] for name in self._mapping.values()} if self._mapping else []
+        if self._mapping:
+            return {name: _items(values) for name, values in columns.items()}
         values = [_items(v) for v in columns.values()]
         return values[0] if self._single(columns) else list(zip(*values, strict=True))
 
@@ -175,15 +190,16 @@ class DataFeed:
         self._answers.give(batch)
 
     def end(self) -> None:
-        """Raises RuntimeError where a record of inference has no result; used by the runner."""
+        """Reads no more; raises RuntimeError where a record of inference has no result. The runner uses it."""
         if self._answers is not None:
             self._answers.end()
+        self.terminate()
 
     def terminate(self) -> None:
         """Reads no more: the source stops as soon as no worker reads."""
-        self._rest = []
+        unread, self._rest = sum(map(feed_columns.rows, self._rest)), []
         if self._reader is not None:
-            self._reader.leave()
+            self._reader.leave(unread)
 
     def _single(self, columns: Columns) -> bool:
         """Whether they are one array without a name: DATA is an array, or an RDD of values."""
@@ -291,6 +307,13 @@ class _Shuffle:
         rest = {name: values[order[count:]] for name, values in self._columns.items()}
         self._columns = rest if feed_columns.rows(rest) else None
         return drawn
+
+
+def _described(kind: tuple[str, tuple[int, ...]] | None) -> str:
+    if kind is None:
+        return "missing"
+    dtype, shape = kind
+    return f"an array of {dtype} of shape {shape}" if shape else dtype
 
 
 def _items(values: Any) -> Sequence[Any]:

@@ -28,6 +28,7 @@ class Answers:
         self._lock = threading.Condition(threading.RLock())
         self._giver = 0  # the thread that gave results last; 0: none did
         self._batches: deque[int] = deque()  # records of each batch that the program has, without results
+        self._answered_batches = 0
         self._begun = 0  # records of pieces[0] that have results
         self._columns: list[Any] = []  # these results
         self._schema: Any = None
@@ -57,7 +58,8 @@ class Answers:
                 )
 
     def _wrong(self, results: int, records: int) -> RuntimeError:
-        return RuntimeError(f"main_fun gave {results:,} results for {records:,} records ({self._task})")
+        batch = f"{self._task}, batch {self._answered_batches + 1:,}"
+        return RuntimeError(f"main_fun gave {results:,} results for {records:,} records ({batch})")
 
     def give(self, values: Any) -> None:
         """Takes the results of the oldest batch, or of several whole ones."""
@@ -77,6 +79,7 @@ class Answers:
             raise self._wrong(rows, min(sums, key=lambda n: abs(n - rows), default=0))
         while rows:
             rows -= self._batches.popleft()
+            self._answered_batches += 1
 
     def _typed(self, results: Any) -> Any:
         """The results with the names and types of the first ones."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Columns = dict[str, Any]  # arrays by column, of one length
+Form = dict[str, tuple[str, tuple[int, ...]]]  # type and shape of a record's values, by column
 
 
 def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,6 +78,11 @@ def concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
 def cut(columns: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:
     """Rows [begin, end) of the columns, as views."""
     return {name: values[begin:end] for name, values in columns.items()}
+
+
+def form(columns: Mapping[str, Any]) -> Form:
+    """What the records are."""
+    return {name: (values.dtype.name, tuple(values.shape[1:])) for name, values in columns.items()}
 
 
 def rows(columns: Mapping[str, Any]) -> int:

@@ -226,7 +226,9 @@ class _Steps:
         feed = self._feed
         limit = int(feed.plan.get("steps") or 0) * self._size
         if limit and feed._steps + feed_columns.rows(columns) >= limit:
-            columns = feed_columns.cut(columns, 0, limit - feed._steps)
+            behind = limit - feed._steps
+            feed._rest.insert(0, feed_columns.cut(columns, behind, feed_columns.rows(columns)))  # not read
+            columns = feed_columns.cut(columns, 0, behind)
             feed.terminate()
         feed._steps += feed_columns.rows(columns)
         return columns

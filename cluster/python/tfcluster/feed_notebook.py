@@ -127,7 +127,7 @@ class Parts(Source):
 
     def _send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
         """Delivers a partition; returns the number of records."""
-        return feed_source.deliver(order, epoch, number, 0, batches)
+        return feed_source.deliver(order, epoch, number, 0, batches, once=True)
 
     def _batches(self, begin: int, end: int) -> Iterator[Any]:
         for at in range(begin, end, self._batch):

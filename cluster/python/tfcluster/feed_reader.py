@@ -54,10 +54,16 @@ class Reader:
         self._used = 0
         self.total = 0  # records read, of all epochs
         self._epoch = 0
+        self._last = 0  # the epoch of the last records
         self.plan: dict[str, Any] = {}
         self.over = False
         self.reason = ""
         self.short = False  # the last next gave nothing: what was read before is to be answered first
+
+    @property
+    def feed(self) -> int:
+        """The number of the feed that is read; 0 before the first one."""
+        return self._feed
 
     def _expect(self, op: str) -> dict[str, Any]:
         while (message := self._link.receive())["op"] != op:
@@ -111,6 +117,7 @@ class Reader:
             case "feed":
                 begun, self._feed = self._feed, int(message["feed"])
                 self.plan, self._used, self._epoch, self._asked = dict(message.get("plan") or {}), 0, 0, False
+                self._last = 0
                 if begun:  # it goes on with another source
                     self.read(even=self._even, batch=self._batch)
                     self._asked = True
@@ -149,7 +156,7 @@ class Reader:
             weakref.finalize(held, self._free, slot, count).atexit = False
             del held
             batch = pa.ipc.open_stream(buffer).read_next_batch().slice(begin, count)
-        self._used += count
+        self._used, self._last = self._used + count, self._epoch
         self.total += count
         self._link.send("used", feed=self._feed, epoch=self._epoch, rows=self._used)
         return feed_columns.arrays(batch, self.plan)
@@ -163,8 +170,8 @@ class Reader:
             self._held.pop(slot, None)
         self._link.send("free", slot=slot, rows=count)
 
-    def leave(self) -> None:
-        """Reads no more of this feed."""
-        if not self.over:
+    def leave(self, unread: int = 0) -> None:
+        """Reads no more of this feed; unread records of the last ones have not been read."""
+        if unread or not self.over:
             self.over = True
-            self._link.send("leave", feed=self._feed)
+            self._link.send("leave", feed=self._feed, epoch=self._last, rows=unread)

@@ -25,8 +25,13 @@ class Refused(Exception):
     """A record cannot be fed: the text says which, and what to do."""
 
 
-def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any]) -> int:
-    """Delivers a partition; returns the records delivered by all attempts. Stopped where they are not all taken."""
+def deliver(
+    order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any], *, once: bool = False
+) -> int:
+    """Delivers a partition; returns the records delivered by all attempts. Stopped where they are not all taken.
+
+    once: there is no other attempt, to which the records would have to be described.
+    """
     stream = checked(order, partition, batches)
     first = next(stream, None)
     digest = "" if first is None else _digest(first)
@@ -46,7 +51,7 @@ def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Ite
         try:
             if lease.get("complete"):
                 return int(lease["skip"])
-            return _write(link, memory, int(lease["skip"]), first, stream)
+            return _write(link, memory, lease, first, stream, None if once else Records())
         finally:
             memory.close()
     finally:
@@ -74,20 +79,24 @@ def _connect(order: Order, partition: int) -> Link:
         ) from None
 
 
-def _write(link: Link, memory: Any, skip: int, first: Any, rest: Iterator[Any]) -> int:
+def _write(
+    link: Link, memory: Any, lease: Mapping[str, Any], first: Any, rest: Iterator[Any], seen: Records | None
+) -> int:
     """Writes batches into slots as the holder has room; returns how many records it has then."""
     granted: deque[dict[str, Any]] = deque()
     for _ in range(_AHEAD):
         link.send("slot")
-    rows = skip
-    for batch in _after(skip, first, rest):
+    rows = skip = int(lease["skip"])
+    for batch in _after(skip, first, rest, seen, str(lease.get("digest") or "")):
         while batch.num_rows:
             if not granted:
                 granted.append(_expect(link, "slot"))
             slot = granted.popleft()
             count = _fitting(batch, memory.slot_size, rows, int(slot.get("batch") or 0))
-            size = _put(batch.slice(0, count), memory.slot(slot["slot"]))
-            link.send("put", slot=slot["slot"], bytes=size, rows=count)
+            part = batch.slice(0, count)
+            size = _put(part, memory.slot(slot["slot"]))
+            digest = seen.add(part) if seen is not None else ""
+            link.send("put", slot=slot["slot"], bytes=size, rows=count, digest=digest)
             link.send("slot")
             batch, rows = batch.slice(count), rows + count
     link.send("done")
@@ -104,21 +113,25 @@ def _expect(link: Link, op: str) -> dict[str, Any]:
     return message
 
 
-def _after(skip: int, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    """The batches without their first records, which an earlier attempt delivered."""
-    if first is None:
-        return
-    batch = first
+def _after(skip: int, first: Any, rest: Iterator[Any], seen: Records | None = None, digest: str = "") -> Iterator[Any]:
+    """The batches without their first records, which an earlier attempt delivered: they are to have this digest."""
+    batch, left = first, skip
     while batch is not None:
-        if skip < batch.num_rows:
-            yield batch.slice(skip) if skip else batch
-            skip = 0
-        else:
-            skip -= batch.num_rows
+        if left and seen is not None:
+            found = seen.add(batch.slice(0, min(left, batch.num_rows)))
+            if seen.rows == skip and digest not in ("", found):
+                raise Refused(
+                    f"a partition was computed again in another order: {skip:,} of its records were delivered before, "
+                    "and are not its first ones now; make the DataFrame's order certain (sort or checkpoint it), "
+                    "then train again"
+                )
+        if left < batch.num_rows:
+            yield batch.slice(left) if left else batch
+        left -= min(left, batch.num_rows)
         batch = next(rest, None)
-    if skip:
+    if left:
         raise Refused(
-            f"a partition was computed again and has {skip} records fewer than were delivered before; "
+            f"a partition was computed again and has {left} records fewer than were delivered before; "
             "make the DataFrame's order certain (sort or checkpoint it), then train again"
         )
 
@@ -163,6 +176,53 @@ def _put(batch: Any, slot: memoryview) -> int:
         return int(out.tell())
     finally:
         out.close()
+
+
+class Records:
+    """Identifies records by their order: one of so many is looked at, which costs a hundredth of their delivery.
+
+    A shuffle gives the records of a partition in the order in which blocks arrive, so another attempt has other records
+    at nearly all places behind the first block that differs.
+    """
+
+    _each = 32
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sums: list[Any] = []  # of the columns
+
+    def add(self, batch: Any) -> str:
+        """Takes the next records; returns the digest of all so far, which does not depend on how they are cut."""
+        import pyarrow as pa
+
+        places = range(-self.rows % self._each, batch.num_rows, self._each)
+        self.rows += batch.num_rows
+        self._sums = self._sums or [hashlib.sha256() for _ in batch.columns]
+        if places:
+            for column, total in zip(batch.take(pa.array(places, pa.int64())).columns, self._sums, strict=True):
+                for part in _content(column):
+                    total.update(part)
+        return hashlib.sha256(b"".join(s.digest() for s in self._sums)).hexdigest()[:32]
+
+
+def _content(column: Any) -> Iterator[Any]:
+    """The values of a column as bytes. It has no NULL, and its lists are of equal length."""
+    import pyarrow as pa
+
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    while any(is_list(column.type) for is_list in lists):
+        column = column.flatten()
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    try:
+        width = column.type.bit_width // 8
+    except ValueError:  # strings and bytes
+        for value in column.to_pylist():
+            data = value.encode() if isinstance(value, str) else value
+            yield len(data).to_bytes(8, "little")
+            yield data
+        return
+    yield memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
 
 
 def _digest(batch: Any) -> str:

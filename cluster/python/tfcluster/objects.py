@@ -136,9 +136,11 @@ class Objects:
                 ) from None
             return {"found": False}
         if not _is_session(spark):
-            if asked:
+            if not asked:
+                return {"found": False}
+            if not _is_context(spark):
                 raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}")
-            return {"found": False}
+            spark = _session_of(spark)
         from tfcluster import spark_session
 
         unusable, host = "", ""
@@ -153,7 +155,7 @@ class Objects:
         """Connect the notebook's SparkSession to a cluster's driver."""
         from tfcluster import spark_host
 
-        spark_host.borrow(self._find(name), socket)
+        spark_host.borrow(_session_of(self._find(name)), socket)
         return True
 
     def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
@@ -236,6 +238,20 @@ class Objects:
 def _is_session(value: Any) -> bool:
     kind = type(value)
     return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
+
+
+def _is_context(value: Any) -> bool:
+    kind = type(value)
+    return kind.__name__ == "SparkContext" and kind.__module__.startswith("pyspark.")
+
+
+def _session_of(value: Any) -> Any:
+    """The SparkSession of a SparkContext; a session as it is."""
+    if not _is_context(value):
+        return value
+    from pyspark.sql import SparkSession
+
+    return SparkSession(value)
 
 
 def _bound(what: str, size: int, most: int) -> None:

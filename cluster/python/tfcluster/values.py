@@ -78,9 +78,9 @@ class Cluster:
         """Wait for the run's end; raise RunFailed if it failed."""
         return self._do("wait", options)
 
-    def train(self, data: Any = None, **options: Any) -> Run:
+    def train(self, data: Any = None, epochs: int | None = None, **options: Any) -> Run:
         """Feed data and wait; without data the same as wait()."""
-        return self._do("train", options, _data(data), **_given(data))
+        return self._do("train", {"epochs": epochs, **options}, _data(data), **_given(data))
 
     def evaluate(self, data: Any, **options: Any) -> Any:
         """Feed data with ctx.mode == "evaluate"."""
