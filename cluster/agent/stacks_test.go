@@ -147,14 +147,15 @@ func TestStacksWhileTheGILIsHeld(t *testing.T) {
 	}
 }
 
-// TestStacksOfAProgramThatRemovesTheHandler: the signal would end such a program, so it is not
-// sent.
+// TestStacksOfAProgramThatRemovesTheHandler: the signal would end such a program, or the handler
+// write to a file of the program's, so it is not sent.
 func TestStacksOfAProgramThatRemovesTheHandler(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
 		"reset":        `signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL); hold()`,
 		"unregistered": `import faulthandler; faulthandler.unregister(signal.SIGRTMIN + 3); hold()`,
 		"blocked":      `signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); hold()`, // of this thread only
+		"closed":       `os.closerange(3, 1000); [open("/dev/null") for _ in range(20)]; hold()`,
 		"replaced":     `os.execvp(sys.executable, [sys.executable, "-c", "import ctypes; ctypes.PyDLL(None).usleep(600_000_000)"])`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func (h *handler) register(pid int, r Registration) error {
 	if r.Signal < firstRealTime || r.Signal > lastRealTime {
 		return fmt.Errorf("signal %d is not one of the real-time signals", r.Signal)
 	}
-	path := fmt.Sprintf("/proc/%d/fd/%d", pid, r.Descriptor)
+	path := descriptorPath(pid, r.Descriptor)
 	if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, memoryFile) {
 		return fmt.Errorf("descriptor %d of process %d is not %s", r.Descriptor, pid, memoryFile)
 	}
@@ -65,6 +65,10 @@ func (h *handler) register(pid int, r Registration) error {
 	}
 	h.pid, h.started, h.file, h.of = pid, stat.Started, file, r
 	return nil
+}
+
+func descriptorPath(pid, descriptor int) string {
+	return fmt.Sprintf("/proc/%d/fd/%d", pid, descriptor)
 }
 
 // close forgets the handler: no signal is sent any more.
@@ -125,12 +129,20 @@ func (h *handler) waitsForCore() bool {
 	return ok && t.State == running
 }
 
-// check returns why the signal must not be sent: it would end the process, or another one, or
-// could not be delivered. The caller holds mu.
+// check returns why the signal must not be sent: it would end the process, or another one, the
+// handler would write to a file of the program, or the signal could not be delivered. The caller
+// holds mu.
 func (h *handler) check() error {
 	stat, ok := proc.Read(h.pid)
 	if !ok || stat.Over() || stat.Started != h.started {
 		return errors.New("its process has ended")
+	}
+	ours, err := h.file.Stat()
+	if err != nil {
+		return fmt.Errorf("the file for its stacks cannot be read: %w", err)
+	}
+	if theirs, err := os.Stat(descriptorPath(h.pid, h.of.Descriptor)); err != nil || !os.SameFile(ours, theirs) {
+		return errors.New("the program has closed the file for its stacks")
 	}
 	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
 	switch {

@@ -29,27 +29,27 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 		}
 	}
 	cmd := exec.CommandContext(ctx, program, "dump", "--native", "--pid", strconv.Itoa(pid))
-	out, problem := &cappedBuffer{most: maxNative}, &cappedBuffer{most: maxCommand}
+	out, problem := &cappedBuffer{most: maxNative + 1}, &cappedBuffer{most: maxCommand + 1}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, problem, time.Second
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return "", errors.New("py-spy did not end in time")
 	case err != nil:
-		first, _, _ := strings.Cut(strings.TrimSpace(problem.String()), "\n")
+		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
 		return "", fmt.Errorf("py-spy: %s", cmp.Or(limited(first, maxCommand), err.Error()))
 	}
-	return limited(out.String(), maxNative), nil
+	return limited(out.kept.String(), maxNative), nil
 }
 
 // cappedBuffer keeps the first bytes that are written to it.
 type cappedBuffer struct {
-	bytes.Buffer
+	kept bytes.Buffer // not embedded: its ReadFrom has no limit
 	most int
 }
 
 // Write implements io.Writer.
 func (b *cappedBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), max(0, b.most-b.Len()))])
+	b.kept.Write(p[:min(len(p), b.most-b.kept.Len())])
 	return len(p), nil
 }

@@ -23,7 +23,7 @@ const (
 	busyWait   = 2 * time.Second        // for that, while it waits for a core
 	poll       = 5 * time.Millisecond   // between looks at a thread's state
 	signalWait = time.Second            // for faulthandler
-	cpuWindow  = 200 * time.Millisecond // in which the use of the CPU is measured, at least
+	cpuWindow  = 100 * time.Millisecond // in which the use of the CPU is measured, at least
 )
 
 // Why there are no stacks.

@@ -1,0 +1,69 @@
+package snapshot
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNative: py-spy's text, or why there is none.
+func TestNative(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, script, want, problem string }{
+		{"works", `echo "$@"`, "dump --native --pid 4711\n", ""},
+		{"is refused", "echo 'Error: Permission Denied: try again with sudo' >&2; echo more >&2; exit 1", "", "py-spy: Error: Permission Denied: try again with sudo"},
+		{"says nothing", "exit 3", "", "py-spy: exit status 3"},
+		{"hangs", "exec sleep 600", "", "py-spy did not end in time"},
+		{"writes more than is kept", "yes | head -c 1000000", strings.Repeat("y\n", maxNative/2) + "…", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			if err := os.WriteFile(filepath.Join(folder, "py-spy"), []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			limit := time.Minute
+			if strings.Contains(tt.problem, "in time") {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			got, err := Native(ctx, 4711, folder)
+			said := ""
+			if err != nil {
+				said = err.Error()
+			}
+			if got != tt.want || said != tt.problem {
+				t.Errorf("%d bytes %.60q, error %q; want %d bytes, %q", len(got), got, said, len(tt.want), tt.problem)
+			}
+		})
+	}
+}
+
+// TestPySpy runs the real one on a process of Python's.
+func TestPySpy(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("py-spy"); err != nil {
+		t.Skip("missing: py-spy (pip install py-spy)")
+	}
+	python := exec.Command("python3", "-c", "import time\ndef waits(): time.sleep(600)\nprint('ready', flush=True)\nwaits()")
+	out, err := python.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := python.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer python.Wait() //nolint:errcheck // it is killed
+	defer python.Process.Kill()
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := Native(t.Context(), python.Process.Pid, ""); err != nil || !strings.Contains(text, "waits") {
+		t.Errorf("%q: %v", text, err)
+	}
+}
