@@ -171,7 +171,7 @@ notebooks: install hadoop ## execute the notebooks and keep their outputs, witho
 PROTOC := .venv-proto/bin/python -m grpc_tools.protoc -I. --plugin=.bin/protoc-gen-go --plugin=.bin/protoc-gen-go-grpc
 GO_MODULE := github.com/tfcluster/tfcluster
 proto: .venv-proto/.done .bin/protoc-gen-go .bin/protoc-gen-go-grpc ## clusterpb and yarnpb from their .proto files
-	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) --go-grpc_out=$(or $(OUT),.) --go-grpc_opt=module=$(GO_MODULE) cluster/clusterpb/cluster.proto cluster/clusterpb/feed.proto cluster/clusterpb/group.proto cluster/clusterpb/stacks.proto
+	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) --go-grpc_out=$(or $(OUT),.) --go-grpc_opt=module=$(GO_MODULE) cluster/clusterpb/cluster.proto cluster/clusterpb/feed.proto cluster/clusterpb/group.proto cluster/clusterpb/stacks.proto cluster/clusterpb/why.proto
 	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) cluster/yarn/yarnpb/*.proto
 
 check-proto: ## that the committed code is what the .proto files give, byte for byte

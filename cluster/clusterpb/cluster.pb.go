@@ -1351,6 +1351,7 @@ type TaskEvent struct {
 	//	*TaskEvent_ServerJoined
 	//	*TaskEvent_Step
 	//	*TaskEvent_Stopping
+	//	*TaskEvent_Activity
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1495,6 +1496,15 @@ func (x *TaskEvent) GetStopping() *Stopping {
 	return nil
 }
 
+func (x *TaskEvent) GetActivity() *Activity {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Activity); ok {
+			return x.Activity
+		}
+	}
+	return nil
+}
+
 type isTaskEvent_Event interface {
 	isTaskEvent_Event()
 }
@@ -1535,6 +1545,10 @@ type TaskEvent_Stopping struct {
 	Stopping *Stopping `protobuf:"bytes,12,opt,name=stopping,proto3,oneof"`
 }
 
+type TaskEvent_Activity struct {
+	Activity *Activity `protobuf:"bytes,13,opt,name=activity,proto3,oneof"`
+}
+
 func (*TaskEvent_Started) isTaskEvent_Event() {}
 
 func (*TaskEvent_Entered) isTaskEvent_Event() {}
@@ -1552,6 +1566,8 @@ func (*TaskEvent_ServerJoined) isTaskEvent_Event() {}
 func (*TaskEvent_Step) isTaskEvent_Event() {}
 
 func (*TaskEvent_Stopping) isTaskEvent_Event() {}
+
+func (*TaskEvent_Activity) isTaskEvent_Event() {}
 
 // ServerJoined: the task is in tf.distribute.Server.join(), which does not return.
 type ServerJoined struct {
@@ -6500,6 +6516,7 @@ type RunStatus struct {
 	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a starting or restarting run waits for
 	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run, interrupted by a driver's death, that this one continues; 0: none
 	WantsData       bool                   `protobuf:"varint,33,opt,name=wants_data,json=wantsData,proto3" json:"wants_data,omitempty"`                                                     // every task that trains waits for `train DATA`, evaluate or inference
+	Stall           string                 `protobuf:"bytes,34,opt,name=stall,proto3" json:"stall,omitempty"`                                                                               // which tasks hold the run up, one line; "" while it makes steps
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6737,6 +6754,13 @@ func (x *RunStatus) GetWantsData() bool {
 	return false
 }
 
+func (x *RunStatus) GetStall() string {
+	if x != nil {
+		return x.Stall
+	}
+	return ""
+}
+
 type Series struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -6821,7 +6845,8 @@ type TaskStatus struct {
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the previous heartbeat; 100 is one core
+	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`               // since the previous heartbeat; 100 is one core
+	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // time of a step outside of collective operations, of the last steps; 0: unknown
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6957,6 +6982,13 @@ func (x *TaskStatus) GetExecutorId() string {
 func (x *TaskStatus) GetCpuPercent() float64 {
 	if x != nil {
 		return x.CpuPercent
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetOwnStepSeconds() float64 {
+	if x != nil {
+		return x.OwnStepSeconds
 	}
 	return 0
 }
@@ -8785,7 +8817,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/stacks.proto\x1a\x1bcluster/clusterpb/why.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8884,7 +8916,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x9b\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xd1\x04\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8898,7 +8930,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rserver_joined\x18\n" +
 	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
 	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
-	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstoppingB\a\n" +
+	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x124\n" +
+	"\bactivity\x18\r \x01(\v2\x16.tfcluster.v1.ActivityH\x00R\bactivityB\a\n" +
 	"\x05event\"\x0e\n" +
 	"\fServerJoined\"\xa1\x01\n" +
 	"\x04Step\x12\x14\n" +
@@ -9352,7 +9385,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xb6\b\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xcc\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -9389,7 +9422,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\awaiting\x18\x1f \x01(\tR\awaiting\x12\x1c\n" +
 	"\tcontinues\x18  \x01(\x05R\tcontinues\x12\x1d\n" +
 	"\n" +
-	"wants_data\x18! \x01(\bR\twantsData\x1aT\n" +
+	"wants_data\x18! \x01(\bR\twantsData\x12\x14\n" +
+	"\x05stall\x18\" \x01(\tR\x05stall\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +
@@ -9397,7 +9431,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xc1\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9418,7 +9452,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\"\x9c\x02\n" +
+	"cpuPercent\x12(\n" +
+	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -9581,14 +9616,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xec\t\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xa5\n" +
+	"\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
 	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12B\n" +
 	"\x05Watch\x12\x1a.tfcluster.v1.WatchRequest\x1a\x1b.tfcluster.v1.ClusterStatus0\x01\x12C\n" +
 	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12B\n" +
-	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x12@\n" +
+	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x127\n" +
+	"\x03Why\x12\x18.tfcluster.v1.WhyRequest\x1a\x16.tfcluster.v1.WhyReply\x12@\n" +
 	"\x05Start\x12\x1a.tfcluster.v1.StartRequest\x1a\x19.tfcluster.v1.StartUpdate0\x01\x12@\n" +
 	"\x06Follow\x12\x1b.tfcluster.v1.FollowRequest\x1a\x17.tfcluster.v1.RunUpdate0\x01\x12:\n" +
 	"\x04Stop\x12\x19.tfcluster.v1.StopRequest\x1a\x17.tfcluster.v1.RunStatus\x12@\n" +
@@ -9743,9 +9780,12 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
 	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
 	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
-	(*TakeSnapshot)(nil),         // 126: tfcluster.v1.TakeSnapshot
-	(*StacksRequest)(nil),        // 127: tfcluster.v1.StacksRequest
-	(*StacksReply)(nil),          // 128: tfcluster.v1.StacksReply
+	(*Activity)(nil),             // 126: tfcluster.v1.Activity
+	(*TakeSnapshot)(nil),         // 127: tfcluster.v1.TakeSnapshot
+	(*StacksRequest)(nil),        // 128: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 129: tfcluster.v1.WhyRequest
+	(*StacksReply)(nil),          // 130: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 131: tfcluster.v1.WhyReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9775,153 +9815,156 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 24: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 25: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 26: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	112, // 27: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 28: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 29: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 30: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 31: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 32: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 33: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 34: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 35: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 36: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 37: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 38: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 39: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	126, // 40: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 41: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 42: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 43: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 44: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 45: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 46: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 47: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 48: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 49: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 50: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 51: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 52: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 53: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 54: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 55: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 56: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 57: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 58: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 59: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 60: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 61: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 62: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 63: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 64: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 65: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 66: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 67: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 68: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 69: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 70: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 71: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 72: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 73: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 74: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 75: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 76: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 77: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 78: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 79: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 80: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 81: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 82: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 83: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 84: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 85: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 86: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 87: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 88: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 89: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 90: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 91: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 92: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 93: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 94: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 95: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 96: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 97: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 98: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	84,  // 99: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 100: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 101: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 102: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 103: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 104: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 105: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 106: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 107: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 108: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 109: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 110: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 111: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 112: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 113: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 114: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 115: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 116: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 117: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 118: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 119: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 120: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 121: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 122: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 123: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 124: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 125: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 126: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 127: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 128: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 129: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 130: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	127, // 131: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	75,  // 132: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 133: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 134: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 135: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 136: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 137: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 138: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 139: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 140: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 141: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	102, // 142: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 143: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 144: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 145: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 146: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 147: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 148: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 149: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 150: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 151: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 152: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 153: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 154: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 155: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	128, // 156: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	77,  // 157: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 158: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 159: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 160: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 161: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 162: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 163: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 164: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 165: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 166: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	103, // 167: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 168: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	144, // [144:169] is the sub-list for method output_type
-	119, // [119:144] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	126, // 27: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	112, // 28: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 29: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 30: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 31: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 32: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 33: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 34: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 35: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 36: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 37: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 38: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 39: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 40: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	127, // 41: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 42: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 43: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 44: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 45: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 46: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 47: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 48: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 49: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 50: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 51: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 52: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 53: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 54: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 55: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 56: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 57: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 58: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 59: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 60: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 61: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 62: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 63: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 64: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 65: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 66: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 67: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 68: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 69: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 70: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 71: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 72: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 73: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 74: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 75: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 76: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 77: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 78: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 79: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 80: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 81: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 82: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 83: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 84: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 85: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 86: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 87: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 88: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 89: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 90: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 91: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 92: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 93: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 94: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 95: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 96: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 97: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 98: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 99: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	84,  // 100: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 101: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 102: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 103: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 104: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 105: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 106: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 107: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 108: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 109: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 110: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 111: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 112: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 113: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 114: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 115: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 116: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 117: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 118: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 119: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 120: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 121: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 122: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 123: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 124: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 125: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 126: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 127: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 128: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 129: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 130: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 131: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	128, // 132: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	129, // 133: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 134: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 135: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 136: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 137: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 138: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 139: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 140: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 141: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 142: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 143: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	102, // 144: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 145: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 146: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 147: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 148: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 149: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 150: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 151: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 152: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 153: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 154: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 155: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 156: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 157: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	130, // 158: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	131, // 159: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 160: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 161: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 162: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 163: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 164: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 165: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 166: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 167: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 168: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 169: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	103, // 170: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 171: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	146, // [146:172] is the sub-list for method output_type
+	120, // [120:146] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9930,6 +9973,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		return
 	}
 	file_cluster_clusterpb_stacks_proto_init()
+	file_cluster_clusterpb_why_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
@@ -9953,6 +9997,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_ServerJoined)(nil),
 		(*TaskEvent_Step)(nil),
 		(*TaskEvent_Stopping)(nil),
+		(*TaskEvent_Activity)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
