@@ -91,6 +91,9 @@ func (s *stack) apply(inner, outer []*marker) {
 			s.native = true
 		}
 	}
+	if s.waits == waitLock && len(inner) > 0 && !s.thread {
+		s.detail = "" // of the library's
+	}
 	s.traces = find(inner, meansComputing) != nil
 	switch operation := find(inner, meansCollective); {
 	case operation != nil:
@@ -98,7 +101,7 @@ func (s *stack) apply(inner, outer []*marker) {
 	case s.phase == Saving || s.phase == Exporting:
 		s.class, s.native = Checkpoint, false
 	case find(inner, meansExit) != nil:
-		s.class, s.native = Exit, false
+		s.class, s.detail, s.native = Exit, "", false
 	case find(all, meansInput) != nil:
 		s.class, s.native = Input, false
 		if s.feed = find(inner, meansInput) != nil && find(inner, meansInput).name == feedInput; s.feed {
@@ -168,15 +171,16 @@ func classifyOne(s *clusterpb.Snapshot, cpu float64) Finding {
 		f.Detail = s.GetError()
 		return byCPU(f, stack{native: true}, s)
 	}
-	main := readStack(s.GetThreads()[0])
+	first := max(0, slices.IndexFunc(s.GetThreads(), (*clusterpb.ThreadStack).GetMain))
+	main := readStack(s.GetThreads()[first])
 	switch {
-	case len(s.GetThreads()[0].GetFrames()) > 0:
-	case s.GetSource() != "proc":
-		main.class = Exit // its program has returned, and Python ends
+	case len(s.GetThreads()[first].GetFrames()) > 0:
+	case s.GetSource() != clusterpb.FromProc:
+		main.class, main.detail = Exit, "" // its program has returned, and Python ends
 	case main.waits == waitLock || main.waits == waitPoll:
 		main.class, main.detail = Unknown, "" // it may be anywhere in Python
 	}
-	main = besides(main, s.GetThreads()[1:])
+	main = besides(main, slices.Delete(slices.Clone(s.GetThreads()), first, first+1))
 	f.Class, f.Where, f.function, f.Detail, f.Operation, f.Phase, f.firm, f.native = main.class, main.where, main.function, main.detail, main.name, main.phase, main.firm(), main.bare
 	f.feed = main.feed
 	return byCPU(f, main, s)

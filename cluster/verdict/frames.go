@@ -136,9 +136,10 @@ var compiledMarkers = sync.OnceValue(func() []compiled {
 
 // markerOf returns the marker of a frame of a library; nil: it says nothing.
 func markerOf(f *clusterpb.Frame) *marker {
+	function := base(f.GetFunction())
 	for i := range compiledMarkers() {
 		c := &compiledMarkers()[i]
-		if c.path.MatchString(f.GetFile()) && (c.name == nil || c.name.MatchString(f.GetFunction())) {
+		if c.path.MatchString(f.GetFile()) && (c.name == nil || c.name.MatchString(function)) {
 			return &c.marker
 		}
 	}
@@ -160,13 +161,29 @@ func ofProgram(f *clusterpb.Frame) bool {
 	return f.GetFile() != "" && !libraries().MatchString(f.GetFile())
 }
 
+// local is a function's qualified name without the functions that it is defined in: Loader.next for
+// main.<locals>.Loader.next.
+func local(function string) string {
+	const defined = "<locals>."
+	if at := strings.LastIndex(function, defined); at >= 0 {
+		return function[at+len(defined):]
+	}
+	return function
+}
+
+// base is a function's name without its class.
+func base(function string) string {
+	function = local(function)
+	return function[strings.LastIndex(function, ".")+1:]
+}
+
 // place is where a frame of the program is: load_batch (mnist.py:33).
 func place(f *clusterpb.Frame) string {
 	at := path.Base(f.GetFile())
 	if f.GetLine() > 0 {
 		at = fmt.Sprintf("%s:%d", at, f.GetLine())
 	}
-	if name := f.GetFunction(); name != "" && name != "<module>" {
+	if name := local(f.GetFunction()); name != "" && name != "<module>" {
 		return fmt.Sprintf("%s (%s)", name, at)
 	}
 	return at
@@ -183,7 +200,7 @@ var phases = sync.OnceValue(func() map[Phase]*regexp.Regexp {
 
 // phaseOf returns what the name of a function of the program says it does; NoPhase: nothing.
 func phaseOf(function string) Phase {
-	function = function[strings.LastIndex(function, ".")+1:]
+	function = base(function)
 	for _, p := range []Phase{Exporting, Saving, Validation} {
 		if phases()[p].MatchString(function) {
 			return p

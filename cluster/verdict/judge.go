@@ -30,7 +30,7 @@ func Judge(run Run, tasks []Task) Verdict {
 	e.sort()
 	v := e.verdict()
 	v.Findings = e.found
-	v.Stuck = !e.run.FeedWaits && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
+	v.Stuck = !v.Moves && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
 	v.Phase = e.phase(v.Culprits)
 	v.Computing = len(v.Culprits) > 0 && !slices.ContainsFunc(e.indexes(v.Culprits), func(i int) bool {
 		return e.found[i].Class != Computing || e.found[i].Detail != ""
@@ -80,9 +80,9 @@ func (e *evidence) sort() {
 func (e *evidence) verdict() Verdict {
 	switch {
 	case e.run.FeedWaits:
-		return Verdict{Text: "the run waits for data: %tfcluster train DATA feeds it"}
+		return Verdict{Moves: true, Text: "the run waits for data: %tfcluster train DATA feeds it"}
 	case e.moves():
-		return Verdict{Text: e.movingText()}
+		return Verdict{Moves: true, Text: e.movingText()}
 	}
 	if stopped := e.with(e.blocked, func(i int) bool { return e.found[i].Class == Stopped }); len(stopped) > 0 {
 		return e.culprits(stopped, true)
@@ -90,7 +90,7 @@ func (e *evidence) verdict() Verdict {
 	own := slices.Concat(e.blocked, e.computing)
 	switch {
 	case len(own) > 0 && len(e.with(own, func(i int) bool { return e.found[i].feed })) == len(own):
-		return Verdict{Text: e.names(own) + " " + verb(own, "waits", "wait") + " for records: the feed delivers none"}
+		return Verdict{Moves: true, Text: e.names(own) + " " + verb(own, "waits", "wait") + " for records: the feed delivers none"}
 	case len(e.waiting) > 0 && len(own) > 0:
 		return e.heldUp()
 	case len(e.waiting) > 0 && len(e.ended) > 0:
@@ -121,8 +121,8 @@ func (e *evidence) heldUp() Verdict {
 		certain = false
 	}
 	v := e.culprits(own, certain)
-	if behind := e.last(e.waiting); len(behind) > 0 && e.step(behind[0]) < e.leastStep(own) {
-		v = Verdict{Text: e.disagreeText(own, behind), Culprits: v.Culprits, Held: true}
+	if least := e.leastStep(e.waiting); least >= 0 && least < e.leastStep(own) {
+		v.Certain, v.Text = false, e.disagreeText(own, e.with(e.waiting, func(i int) bool { return e.step(i) == least }))
 	}
 	return v
 }
@@ -136,14 +136,12 @@ func (e *evidence) allWait() Verdict {
 			return v
 		}
 	}
-	for _, criterion := range []func() []int{
-		func() []int {
-			return e.minority(e.waiting, func(i int) string { return e.found[i].Where })
-		},
-		func() []int { return e.last(e.waiting) },
-		e.idleGPUs,
+	for _, apart := range [][]int{
+		e.minority(e.waiting, func(i int) string { return e.found[i].Where }),
+		e.last(e.waiting),
+		e.idleGPUs(),
 	} {
-		if apart := criterion(); len(apart) > 0 && len(apart) < len(e.waiting) {
+		if len(apart) > 0 && len(apart) < len(e.waiting) {
 			v := e.culprits(apart, false)
 			v.Text = e.perhapsText(apart)
 			return v

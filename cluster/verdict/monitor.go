@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -29,6 +30,7 @@ const computingPhase Phase = "computing"
 type Monitor struct {
 	tracks map[cluster.TaskID]*track
 	last   time.Time               // of the last progress of any task; zero: none yet
+	count  map[string]int          // tracks by phase, and by counter with a prefix
 	gaps   map[Phase]time.Duration // the longest time without progress before, by phase
 	steps  medians
 	seen   Phase     // what the stacks showed in the last look; NoPhase again after progress
@@ -45,7 +47,7 @@ type track struct {
 
 // NewMonitor returns the Monitor of a run that has not begun.
 func NewMonitor() *Monitor {
-	return &Monitor{tracks: map[cluster.TaskID]*track{}, gaps: map[Phase]time.Duration{}}
+	return &Monitor{tracks: map[cluster.TaskID]*track{}, count: map[string]int{}, gaps: map[Phase]time.Duration{}}
 }
 
 // Report records a task's activity. It returns whether the line has been removed.
@@ -57,6 +59,7 @@ func (m *Monitor) Report(id cluster.TaskID, a *clusterpb.Activity, now time.Time
 	if t == nil {
 		t = &track{activity: &clusterpb.Activity{}}
 		m.tracks[id] = t
+		m.counted(t.activity, 1)
 	}
 	old := t.activity
 	if a.GetMarks() == old.GetMarks() {
@@ -76,8 +79,26 @@ func (m *Monitor) Report(id cluster.TaskID, a *clusterpb.Activity, now time.Time
 		}
 	}
 	t.activity = a
+	m.counted(old, -1)
+	m.counted(a, 1)
 	return removed
 }
+
+// counted adds by, 1 or -1, to the counts of a task's phase and counter. With thousands of tasks a report must not look
+// at all of them.
+func (m *Monitor) counted(a *clusterpb.Activity, by int) {
+	for _, key := range []string{phaseKey + a.GetPhase(), counterKey + a.GetCounter()} {
+		if m.count[key] += by; m.count[key] == 0 {
+			delete(m.count, key)
+		}
+	}
+}
+
+// Prefixes of the keys of counts.
+const (
+	phaseKey   = "phase "
+	counterKey = "counter "
+)
 
 // ended records how long the time without progress was that ends now.
 func (m *Monitor) ended(now time.Time) {
@@ -96,9 +117,9 @@ func (m *Monitor) phases() []Phase {
 	if m.seen != NoPhase {
 		all = append(all, m.seen)
 	}
-	for _, t := range m.tracks {
-		if p := Phase(t.activity.GetPhase()); !slices.Contains(all, p) {
-			all = append(all, p)
+	for key := range m.count {
+		if p, ok := strings.CutPrefix(key, phaseKey); ok {
+			all = append(all, Phase(p))
 		}
 	}
 	return all
@@ -106,9 +127,11 @@ func (m *Monitor) phases() []Phase {
 
 // Forget removes a task that has ended or is started again. It returns whether the line has been removed.
 func (m *Monitor) Forget(id cluster.TaskID) (removed bool) {
-	if m.tracks[id] == nil {
+	t := m.tracks[id]
+	if t == nil {
 		return false
 	}
+	m.counted(t.activity, -1)
 	delete(m.tracks, id)
 	removed, m.line = m.line != "", ""
 	return removed
@@ -136,12 +159,7 @@ func (m *Monitor) limitOf(p Phase) time.Duration {
 
 // reportsSteps returns whether the programs report steps, rather than making collective operations only.
 func (m *Monitor) reportsSteps() bool {
-	for _, t := range m.tracks {
-		if c := t.activity.GetCounter(); c == "batches" || c == "ctx" {
-			return true
-		}
-	}
-	return false
+	return m.count[counterKey+"batches"]+m.count[counterKey+"ctx"] > 0
 }
 
 // Due returns when the tasks must be looked at if there is no progress until then. It returns false while the check is
@@ -179,10 +197,7 @@ func (m *Monitor) Judged(v *Verdict, now time.Time) (changed bool) {
 // shows returns whether a verdict is news. A task that computes while nobody waits for it is none, nor is one that
 // waits for something after training.
 func (m *Monitor) shows(v *Verdict) bool {
-	after := true
-	for _, t := range m.tracks {
-		after = after && Phase(t.activity.GetPhase()) == AfterTraining
-	}
+	after := m.count[phaseKey+string(AfterTraining)] == len(m.tracks)
 	return v.Held && len(v.Culprits) > 0 || v.Stuck && !after
 }
 

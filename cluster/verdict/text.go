@@ -123,7 +123,7 @@ func (e *evidence) differentText(apart []int) string {
 	for _, group := range e.alike(e.waiting, func(i int) string { return e.found[i].Operation }) {
 		text := fmt.Sprintf("%s %s in the %s", e.names(group), verb(group, "waits", "wait"), e.found[group[0]].Operation)
 		if where := e.found[group[0]].Where; where != "" {
-			text += ", " + where
+			text += ", in " + where
 		}
 		parts = append(parts, text)
 	}
@@ -144,6 +144,9 @@ func (e *evidence) perhapsText(apart []int) string {
 		}
 		if step := e.step(group[0]); step >= 0 {
 			text += fmt.Sprintf(" after step %d", step)
+		}
+		if gpu := e.tasks[group[0]].GPU; gpu >= 0 {
+			text += fmt.Sprintf(", GPU %.0f %%", gpu)
 		}
 		parts = append(parts, text)
 	}

@@ -107,6 +107,8 @@ type Verdict struct {
 	// Certain: the evidence agrees. Without culprits it is false.
 	Certain bool
 	Text    string // one line
+	// Moves: nothing holds the run up. It makes steps, or waits for data.
+	Moves bool
 	// Held: other tasks wait for the culprits.
 	Held bool
 	// Stuck: no task is seen to compute, so that something is wrong even if there are no culprits.

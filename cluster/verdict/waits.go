@@ -88,8 +88,11 @@ func ofChannel(channel string) wait {
 // waitOf returns what a thread waits for: by its wait channel, and where that leaves it open by its line of source.
 func waitOf(t *clusterpb.ThreadStack) wait {
 	code := waitUnknown
-	if f := t.GetFrames(); len(f) > 0 {
-		code = ofCode(f[0].GetCode())
+	if frames := t.GetFrames(); len(frames) > 0 { // the innermost one waits
+		code = ofCode(frames[0].GetCode())
+		if frames[0].GetFunction() == clusterpb.CollectingGarbage {
+			code = waitGC
+		}
 	}
 	if code == waitGC {
 		return waitGC
