@@ -221,9 +221,10 @@ func (a *Agent) report(e *clusterpb.TaskEvent) {
 	if r == nil {
 		return
 	}
-	if report := e.GetReport(); report != nil { // only the newest is repeated
+	if e.GetReport() != nil || e.GetActivity() != nil { // only the newest is repeated
 		r.events = slices.DeleteFunc(r.events, func(old *clusterpb.TaskEvent) bool {
-			return old.GetReport() != nil && old.GetTask() == e.GetTask()
+			same := e.GetReport() != nil && old.GetReport() != nil || e.GetActivity() != nil && old.GetActivity() != nil
+			return same && old.GetTask() == e.GetTask()
 		})
 	}
 	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps would be out of date

@@ -6846,7 +6846,8 @@ type TaskStatus struct {
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
 	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`               // since the previous heartbeat; 100 is one core
-	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // time of a step outside of collective operations, of the last steps; 0: unknown
+	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // median time of a step outside of collective operations; 0: unknown
+	Slowdown       float64                `protobuf:"fixed64,17,opt,name=slowdown,proto3" json:"slowdown,omitempty"`                                     // of a straggler: own_step_seconds divided by the median of the tasks that train; 0: it is none
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6989,6 +6990,13 @@ func (x *TaskStatus) GetCpuPercent() float64 {
 func (x *TaskStatus) GetOwnStepSeconds() float64 {
 	if x != nil {
 		return x.OwnStepSeconds
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetSlowdown() float64 {
+	if x != nil {
+		return x.Slowdown
 	}
 	return 0
 }
@@ -9431,7 +9439,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xc1\x03\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xdd\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9453,7 +9461,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
 	"cpuPercent\x12(\n" +
-	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\"\x9c\x02\n" +
+	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\x12\x1a\n" +
+	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +

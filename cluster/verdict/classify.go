@@ -30,14 +30,38 @@ type stack struct {
 	traces   bool // a framework traces or compiles the program
 }
 
-// readStack reads a thread's stack.
-func readStack(t *clusterpb.ThreadStack) stack {
+// reader reads stacks. It knows the frames that it has seen: those of thousands of tasks are mostly the same.
+type reader map[frameKey]frameMeaning
+
+type frameKey struct{ file, function string }
+
+type frameMeaning struct {
+	program bool
+	marker  *marker
+}
+
+// frame returns what a frame means.
+func (r reader) frame(f *clusterpb.Frame) frameMeaning {
+	key := frameKey{f.GetFile(), f.GetFunction()}
+	m, known := r[key]
+	if !known {
+		if m.program = !f.Library(); !m.program {
+			m.marker = markerOf(f)
+		}
+		r[key] = m
+	}
+	return m
+}
+
+// stack reads a thread's stack.
+func (r reader) stack(t *clusterpb.ThreadStack) stack {
 	s := stack{waits: waitOf(t)}
 	s.class, s.detail = s.waits.class(), s.waits.detail()
 	var outer []*marker // of frames around the innermost frame of the program
 	var inner []*marker
 	for _, f := range t.GetFrames() {
-		if ofProgram(f) {
+		known := r.frame(f)
+		if known.program {
 			if !s.program {
 				s.program, s.where, s.function = true, place(f), f.GetFile()+" "+f.GetFunction()
 			}
@@ -46,13 +70,12 @@ func readStack(t *clusterpb.ThreadStack) stack {
 			}
 			continue
 		}
-		m := markerOf(f)
 		switch {
-		case m == nil:
+		case known.marker == nil:
 		case s.program:
-			outer = append(outer, m)
+			outer = append(outer, known.marker)
 		default:
-			inner = append(inner, m)
+			inner = append(inner, known.marker)
 		}
 	}
 	s.apply(inner, outer)
@@ -117,8 +140,8 @@ func (s *stack) firm() bool {
 	return !s.native && !s.bare && s.class != Unknown && (s.class != Computing || s.traces)
 }
 
-// Classify returns what a task is doing.
-func Classify(t *Task) Finding {
+// classify returns what a task is doing.
+func (r reader) classify(t *Task) Finding {
 	f := Finding{Class: Unknown, CPU: max(t.CPU, 0)}
 	switch {
 	case t.State == "stopped":
@@ -135,7 +158,7 @@ func Classify(t *Task) Finding {
 	}
 	var all []Finding
 	for _, s := range t.Snapshots {
-		all = append(all, classifyOne(s, usedCPU(t)))
+		all = append(all, r.snapshot(s, usedCPU(t)))
 	}
 	f = all[len(all)-1]
 	f.fixed = len(all) > 1 && !slices.ContainsFunc(all, func(g Finding) bool {
@@ -161,8 +184,8 @@ func usedCPU(t *Task) float64 {
 	return sum / float64(max(n, 1))
 }
 
-// classifyOne returns what a snapshot shows.
-func classifyOne(s *clusterpb.Snapshot, cpu float64) Finding {
+// snapshot returns what a snapshot shows.
+func (r reader) snapshot(s *clusterpb.Snapshot, cpu float64) Finding {
 	f := Finding{Class: Unknown, CPU: cpu}
 	if state := s.GetProcess().GetState(); state == "T" || state == "t" {
 		return stoppedFinding(f)
@@ -172,7 +195,7 @@ func classifyOne(s *clusterpb.Snapshot, cpu float64) Finding {
 		return byCPU(f, stack{native: true}, s)
 	}
 	first := max(0, slices.IndexFunc(s.GetThreads(), (*clusterpb.ThreadStack).GetMain))
-	main := readStack(s.GetThreads()[first])
+	main := r.stack(s.GetThreads()[first])
 	switch {
 	case len(s.GetThreads()[first].GetFrames()) > 0:
 	case s.GetSource() != clusterpb.FromProc:
@@ -180,21 +203,21 @@ func classifyOne(s *clusterpb.Snapshot, cpu float64) Finding {
 	case main.waits == waitLock || main.waits == waitPoll:
 		main.class, main.detail = Unknown, "" // it may be anywhere in Python
 	}
-	main = besides(main, slices.Delete(slices.Clone(s.GetThreads()), first, first+1))
+	main = r.besides(main, slices.Delete(slices.Clone(s.GetThreads()), first, first+1))
 	f.Class, f.Where, f.function, f.Detail, f.Operation, f.Phase, f.firm, f.native = main.class, main.where, main.function, main.detail, main.name, main.phase, main.firm(), main.bare
 	f.feed = main.feed
 	return byCPU(f, main, s)
 }
 
 // besides takes what the other threads are doing into account, if the main thread waits in native code or for a thread.
-func besides(main stack, others []*clusterpb.ThreadStack) stack {
+func (r reader) besides(main stack, others []*clusterpb.ThreadStack) stack {
 	if !main.native && !main.bare && !main.thread {
 		return main
 	}
 	var file bool
 	var input *stack
 	for _, t := range others {
-		o := readStack(t)
+		o := r.stack(t)
 		switch {
 		case o.class == Collective:
 			o.where, o.function = cmp.Or(main.where, o.where), cmp.Or(main.function, o.function)

@@ -9,12 +9,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Ended returns how a run ended that is over.
+// Ended returns how a run ended that is over, or what one waits for that has not begun.
 func Ended(st *clusterpb.RunStatus) *clusterpb.WhyReply {
 	if st.GetId() == 0 {
 		return &clusterpb.WhyReply{Text: "no run has been started"}
 	}
 	r := &clusterpb.WhyReply{Run: st.GetId()}
+	if state := st.GetState(); state != cluster.RunFinished && state != cluster.RunFailed && state != cluster.RunStopped {
+		r.Text = fmt.Sprintf("run %d is %s", st.GetId(), state)
+		if w := st.GetWaiting(); w != "" {
+			r.Text += ": it waits for " + w
+		}
+		return r
+	}
 	took := time.Duration(st.GetSeconds() * float64(time.Second))
 	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ending(st.GetState()), seconds(took))
 	f := st.GetFailure()

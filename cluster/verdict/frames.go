@@ -64,6 +64,7 @@ func markers() []marker {
 		{meansCollective, `tensorflow/python/distribute/cross_device_(ops|utils)\.py`, `.*gather.*`, "all-gather"},
 		{meansCollective, `tensorflow/python/eager/context\.py`, `ensure_initialized|_initialize_.*|configure_coordination_service|enable_collective_ops`, "start of the cluster"},
 		{meansCollective, `tensorflow/python/eager/context\.py`, `.*barrier.*`, barrier},
+		{meansCollective, `tensorflow/python/distribute/coordinator/(cluster_coordinator|remote_value|watchdog|utils)\.py`, `.*(join|wait|fetch|done|get|schedule).*`, "results of the workers"},
 		{meansInput, `tensorflow/python/ops/gen_dataset_ops\.py`, `.*get_next.*`, ""},
 		{meansInput, `tensorflow/python/data/ops/(iterator_ops|multi_device_iterator_ops)\.py`, `.*next.*`, ""},
 		{meansInput, `tensorflow/python/distribute/input_lib\.py`, `.*next.*`, ""},
@@ -144,21 +145,6 @@ func markerOf(f *clusterpb.Frame) *marker {
 		}
 	}
 	return nil
-}
-
-// libraries match files that are no part of a user's program, also those below a folder of PYTHONPATH.
-var libraries = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|/)(site|dist)-packages/` +
-		`|(^|/)lib(64)?/python3(\.\d+t?)?/|/python3\d+\.zip/|^<frozen |^<__array_function__|^<string>$|__autograph_generated_file` +
-		`|(^|/)tfcluster/\w+\.py$` +
-		`|(^|/)(keras|tf_keras)/src/|(^|/)tensorflow/(python|core)/|(^|/)jax/(_src|experimental|interpreters|extend)/|(^|/)jaxlib/` +
-		`|(^|/)torch/(_\w+|nn|autograd|distributed|utils|optim|cuda|multiprocessing|fx|amp|jit|functional|serialization)(/|\.py$)` +
-		`|(^|/)numpy/(_core|core|lib|linalg|random|fft|ma)/`)
-})
-
-// ofProgram returns whether a frame is of the user's program.
-func ofProgram(f *clusterpb.Frame) bool {
-	return f.GetFile() != "" && !libraries().MatchString(f.GetFile())
 }
 
 // local is a function's qualified name without the functions that it is defined in: Loader.next for

@@ -19,18 +19,20 @@ type evidence struct {
 	computing []int
 	unknown   []int
 	ended     []int // tasks whose program has ended
+	serves    bool  // a task that serves others computes
 }
 
 // Judge returns which tasks hold the run up. tasks are in the order in which they are shown.
 func Judge(run Run, tasks []Task) Verdict {
 	e := &evidence{run: run, tasks: tasks}
+	r := reader{}
 	for i := range tasks {
-		e.found = append(e.found, Classify(&tasks[i]))
+		e.found = append(e.found, r.classify(&tasks[i]))
 	}
 	e.sort()
 	v := e.verdict()
 	v.Findings = e.found
-	v.Stuck = !v.Moves && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
+	v.Stuck = !v.Moves && !e.serves && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
 	v.Phase = e.phase(v.Culprits)
 	v.Computing = len(v.Culprits) > 0 && !slices.ContainsFunc(e.indexes(v.Culprits), func(i int) bool {
 		return e.found[i].Class != Computing || e.found[i].Detail != ""
@@ -46,6 +48,8 @@ func (e *evidence) sort() {
 		switch {
 		case f.Class == Stopped:
 			e.blocked = append(e.blocked, i)
+		case e.tasks[i].Serves:
+			e.serves = e.serves || f.CPU >= busy
 		case !e.tasks[i].trains():
 		case e.tasks[i].over():
 			e.ended = append(e.ended, i)

@@ -26,7 +26,7 @@ const (
 const computingPhase Phase = "computing"
 
 // Monitor is the automatic check of a run: it knows when the run has made no progress for too long, and whether a verdict
-// is shown then. It is not safe for concurrent use.
+// is shown then. Its zero value is that of a run that has not begun. It is not safe for concurrent use.
 type Monitor struct {
 	tracks map[cluster.TaskID]*track
 	last   time.Time               // of the last progress of any task; zero: none yet
@@ -42,12 +42,7 @@ type Monitor struct {
 type track struct {
 	activity *clusterpb.Activity
 	stepped  time.Time // when its last step was reported; zero: none
-	own      float64   // seconds of a step outside of collective operations; 0: unknown
-}
-
-// NewMonitor returns the Monitor of a run that has not begun.
-func NewMonitor() *Monitor {
-	return &Monitor{tracks: map[cluster.TaskID]*track{}, count: map[string]int{}, gaps: map[Phase]time.Duration{}}
+	own      medians   // time of a step outside of collective operations
 }
 
 // Report records a task's activity. It returns whether the line has been removed.
@@ -57,7 +52,10 @@ func (m *Monitor) Report(id cluster.TaskID, a *clusterpb.Activity, now time.Time
 	}
 	t := m.tracks[id]
 	if t == nil {
-		t = &track{activity: &clusterpb.Activity{}}
+		if m.tracks == nil {
+			m.tracks, m.count, m.gaps, m.steps.size = map[cluster.TaskID]*track{}, map[string]int{}, map[Phase]time.Duration{}, allSteps
+		}
+		t = &track{activity: &clusterpb.Activity{}, own: medians{size: ownSteps}}
 		m.tracks[id] = t
 		m.counted(t.activity, 1)
 	}
@@ -73,9 +71,9 @@ func (m *Monitor) Report(id cluster.TaskID, a *clusterpb.Activity, now time.Time
 		t.stepped = now
 		if same && steps > 0 && Phase(old.GetPhase()) == Steps && Phase(a.GetPhase()) == Steps {
 			m.steps.add((a.GetSeconds() - old.GetSeconds()) / float64(steps))
-		}
-		if same && steps > 0 && a.GetMeasured() && old.GetMeasured() {
-			t.owned((a.GetOwnSeconds() - old.GetOwnSeconds()) / float64(steps))
+			if a.GetMeasured() && old.GetMeasured() {
+				t.own.add((a.GetOwnSeconds() - old.GetOwnSeconds()) / float64(steps))
+			}
 		}
 	}
 	t.activity = a
@@ -225,25 +223,36 @@ func (m *Monitor) Step(id cluster.TaskID, now time.Time) (step int64, age time.D
 	return t.activity.GetStep(), now.Sub(t.stepped)
 }
 
-// medians keeps the durations of the last steps.
+// medians keeps the last of some durations.
 type medians struct {
-	kept [101]float64 // seconds; a ring
-	n    int          // how many there were
+	size int       // how many are kept
+	kept []float64 // seconds; a ring
+	n    int       // how many there were
 }
+
+// How many durations of steps are kept, of all tasks and of each.
+const (
+	allSteps = 101
+	ownSteps = 15
+)
 
 func (r *medians) add(seconds float64) {
-	if seconds >= 0 && seconds < 1e6 {
-		r.kept[r.n%len(r.kept)] = seconds
-		r.n++
+	switch {
+	case !(seconds >= 0 && seconds < 1e6):
+		return
+	case len(r.kept) < r.size:
+		r.kept = append(r.kept, seconds)
+	default:
+		r.kept[r.n%r.size] = seconds
 	}
+	r.n++
 }
 
-// median returns the median of the last steps; 0: there was none.
+// median returns their median; 0: there was none.
 func (r *medians) median() time.Duration {
-	n := min(r.n, len(r.kept))
-	if n == 0 {
+	if len(r.kept) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(r.kept[:n]))
-	return time.Duration(sorted[n/2] * float64(time.Second))
+	sorted := slices.Sorted(slices.Values(r.kept))
+	return time.Duration(sorted[len(sorted)/2] * float64(time.Second))
 }

@@ -20,7 +20,7 @@ type clock struct {
 
 func newClock(t *testing.T) *clock {
 	t.Helper()
-	return &clock{t: t, m: NewMonitor(), now: time.Unix(1_000_000, 0)}
+	return &clock{t: t, m: &Monitor{}, now: time.Unix(1_000_000, 0)}
 }
 
 // worker returns a worker's name.
@@ -111,7 +111,7 @@ func TestLimits(t *testing.T) {
 // TestMedian: steps of a task's clock count, not the time at which reports arrive.
 func TestMedian(t *testing.T) {
 	t.Parallel()
-	m := NewMonitor()
+	m := &Monitor{}
 	now := time.Unix(1_000_000, 0)
 	for i := range 40 {
 		at := now.Add(time.Duration(i/10) * time.Minute) // ten reports at once
@@ -243,11 +243,11 @@ func TestOwn(t *testing.T) {
 		"half of them":   {[]float64{0.1, 0.1, 0.3, 0.3}, "0 0 3 3"},
 		"all but one":    {[]float64{0.1, 0.3, 0.3}, "0 0 0"},
 		"alone":          {[]float64{0.3}, "0"},
-		"nothing at all": {[]float64{1e-9, 0.3}, "0 300000"},
+		"nothing at all": {[]float64{1e-6, 0.3}, "0 300000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := NewMonitor()
+			m := &Monitor{}
 			for step := range 20 {
 				for n, own := range tt.own {
 					m.Report(worker(n), &clusterpb.Activity{
@@ -275,6 +275,7 @@ func TestEnded(t *testing.T) {
 		text, culprits string
 	}{
 		{nil, "no run has been started", ""},
+		{&clusterpb.RunStatus{Id: 3, State: "starting", Waiting: "executor 1"}, "run 3 is starting: it waits for executor 1", ""},
 		{&clusterpb.RunStatus{Id: 3, State: "finished", Seconds: 41}, "no run is active: run 3 finished after 41 s", ""},
 		{&clusterpb.RunStatus{Id: 3, State: "stopped", Seconds: 200}, "no run is active: run 3 was stopped after 3 min", ""},
 		{

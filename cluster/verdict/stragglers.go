@@ -11,19 +11,7 @@ import (
 const (
 	ownFactor = 1.5
 	ownLeast  = 0.01
-	ownWeight = 0.3 // of the last report in the mean
 )
-
-// owned adds the time of a step outside of collective operations to its mean.
-func (t *track) owned(seconds float64) {
-	switch {
-	case !(seconds >= 0 && seconds < 1e6):
-	case t.own == 0:
-		t.own = seconds
-	default:
-		t.own += ownWeight * (seconds - t.own)
-	}
-}
 
 // Own is a task's time of a step outside of collective operations. Tasks that train in step wait for the slowest one: the
 // whole step takes the same time for all of them, and only this part shows which one it is.
@@ -38,9 +26,9 @@ func (m *Monitor) Own() map[cluster.TaskID]Own {
 	all := map[cluster.TaskID]Own{}
 	var sorted []float64
 	for id, t := range m.tracks {
-		if t.own > 0 {
-			all[id] = Own{Seconds: t.own}
-			sorted = append(sorted, t.own)
+		if own := t.own.median().Seconds(); own > 0 {
+			all[id] = Own{Seconds: own}
+			sorted = append(sorted, own)
 		}
 	}
 	if len(sorted) < 2 {

@@ -64,6 +64,7 @@ type Task struct {
 	Missing   string
 	CPU       float64 // percent of a core since the heartbeat before the last one; -1: unknown
 	GPU       float64 // percent, the mean of the task's GPUs; -1: it has none
+	Serves    bool    // it is in tf.distribute.Server.join: others have it compute
 }
 
 // trains returns whether other tasks wait for a task in collective operations.

@@ -1,6 +1,11 @@
 package verbs
 
-import "github.com/tfcluster/tfcluster/magics/command"
+import (
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
 
 func clusterOption() command.Option {
 	return command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: "which cluster; default: this notebook's last, elsewhere the only live one"}
@@ -30,4 +35,45 @@ func followOptions() []command.Option {
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Help: "whose lines the cell shows"},
 		clusterOption(),
 	}
+}
+
+// optionKinds maps kinds of engines' options to those of the table of verbs.
+var optionKinds = map[cluster.OptionKind]command.Kind{
+	cluster.TextOption:     command.KindText,
+	cluster.FlagOption:     command.KindFlag,
+	cluster.CountOption:    command.KindCount,
+	cluster.KeyValueOption: command.KindKeyValue,
+	cluster.ObjectOption:   command.KindObject,
+	cluster.SizeOption:     command.KindSize,
+}
+
+// engineOptions returns the engines' options of reserve, in their order, each listed once.
+func engineOptions(engines cluster.Engines, group string) []command.Option {
+	var options []command.Option
+	listed := map[string]int{} // index in options, by name
+	for _, e := range engines {
+		for _, o := range e.Options {
+			if i, ok := listed[o.Name]; ok {
+				options[i].Only += " " + e.Name
+				continue
+			}
+			listed[o.Name] = len(options)
+			options = append(options, command.Option{
+				Name: o.Name, Kind: optionKinds[o.Kind], Meta: o.Meta, Max: o.Max, Repeat: o.Repeat, Help: o.Help,
+				Only: e.Name, Engine: o.Name, Group: group,
+			})
+		}
+	}
+	return options
+}
+
+// onlyFor returns the field Only of an engine's option.
+func onlyFor(engines cluster.Engines, have func(cluster.Engine) bool) string {
+	return strings.Join(engines.NamesOf(have), " ")
+}
+
+// defaultEngine is the engine of a request without --backend.
+func defaultEngine(engines cluster.Engines) string {
+	e, _ := engines.Find("")
+	return e.Name
 }

@@ -1,3 +1,6 @@
+// Package verbs implements %tfcluster: one verb per file, using the Control service of a
+// cluster's driver, and their common parts (the request of a reservation, the program of a
+// start, configuration).
 package verbs
 
 import (
@@ -37,6 +40,7 @@ func all(engines cluster.Engines) []row {
 		statusVerb(),
 		logsVerb(),
 		stacksVerb(),
+		whyVerb(),
 		tensorboardVerb(),
 		gpusVerb(),
 		stopVerb(),
