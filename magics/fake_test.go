@@ -43,6 +43,7 @@ type fakeCluster struct {
 	board     *clusterpb.TensorBoardReply  // nil: one that is made up
 	address   *clusterpb.LinesAddressReply // nil: its driver does not know the call
 	stacks    []*clusterpb.StacksReply
+	why       *clusterpb.WhyReply
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
@@ -206,6 +207,16 @@ func (f *fakeCluster) lose() error {
 		return nil
 	}
 	return f.lost(f)
+}
+
+// Why returns what the test has set, or how the last run ended.
+func (f *fakeCluster) Why(context.Context, *clusterpb.WhyRequest) (*clusterpb.WhyReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.why == nil {
+		return &clusterpb.WhyReply{Text: "no run has been started"}, nil
+	}
+	return f.why, nil
 }
 
 func (f *fakeCluster) Stacks(req *clusterpb.StacksRequest, s grpc.ServerStreamingServer[clusterpb.StacksReply]) error {

@@ -53,6 +53,9 @@ var scenes = map[string]func(*fakeCluster){
 		}
 	},
 	"usage": nil,
+	"why": func(f *fakeCluster) {
+		f.follow, f.why = stalledUpdates(), whyReply()
+	},
 	"stacks": func(f *fakeCluster) {
 		f.follow, f.stacks = trainingUpdates(), stacksReplies()
 	},

@@ -21,7 +21,7 @@ const maxControl = 16 << 20
 type controlMessage struct {
 	Op      string  `json:"op"`
 	Seconds float64 `json:"seconds"`
-	Step    int64   `json:"step"` // of a report or a stepAnswer
+	Step    int64   `json:"step"` // of a report, a stepAnswer or an activity
 	Name    string  `json:"name"` // of a barrier or a copy
 	Text    string  `json:"text"`
 	Warning bool    `json:"warning"`
@@ -32,6 +32,7 @@ type controlMessage struct {
 	returned
 	wantedCopy
 	stepAnswer
+	activity
 	snapshot.Registration
 	snapshot.Answer
 }
@@ -77,6 +78,13 @@ type stepAnswer struct {
 	Passed        bool    `json:"passed"`
 }
 
+// activity has the fields of op "activity", beside Seconds, Step and stepAnswer.Counter.
+type activity struct {
+	Phase      string   `json:"phase"`
+	Marks      int64    `json:"marks"`
+	OwnSeconds *float64 `json:"own_seconds"` // nil: not measured
+}
+
 // parseControl parses one line. The program may have written it itself, so its values are not
 // trusted.
 func parseControl(line []byte) (controlMessage, error) {
@@ -105,6 +113,14 @@ func (m controlMessage) step() *clusterpb.Step {
 	return &clusterpb.Step{
 		Round: m.Round, Counter: m.Counter, Step: m.Step, Stride: m.Stride, ReportSeconds: m.ReportSeconds, Passed: m.Passed,
 	}
+}
+
+func (m controlMessage) activityOf() *clusterpb.Activity {
+	a := &clusterpb.Activity{Counter: m.Counter, Step: m.Step, Phase: m.Phase, Marks: m.Marks, Seconds: m.Seconds}
+	if m.OwnSeconds != nil {
+		a.OwnSeconds, a.Measured = *m.OwnSeconds, true
+	}
+	return a
 }
 
 func (m returned) result() (*clusterpb.TaskResult, error) {

@@ -330,6 +330,8 @@ func (t *task) handleControl(m controlMessage) {
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}
 	case "step":
 		e.Event = &clusterpb.TaskEvent_Step{Step: m.step()}
+	case "activity":
+		e.Event = &clusterpb.TaskEvent_Activity{Activity: m.activityOf()}
 	case "stopping":
 		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":

@@ -1367,6 +1367,7 @@ type TaskEvent struct {
 	//	*TaskEvent_ServerJoined
 	//	*TaskEvent_Step
 	//	*TaskEvent_Stopping
+	//	*TaskEvent_Activity
 	//	*TaskEvent_Nccl
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
@@ -1512,6 +1513,15 @@ func (x *TaskEvent) GetStopping() *Stopping {
 	return nil
 }
 
+func (x *TaskEvent) GetActivity() *Activity {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Activity); ok {
+			return x.Activity
+		}
+	}
+	return nil
+}
+
 func (x *TaskEvent) GetNccl() *NCCLChoice {
 	if x != nil {
 		if x, ok := x.Event.(*TaskEvent_Nccl); ok {
@@ -1561,6 +1571,10 @@ type TaskEvent_Stopping struct {
 	Stopping *Stopping `protobuf:"bytes,12,opt,name=stopping,proto3,oneof"`
 }
 
+type TaskEvent_Activity struct {
+	Activity *Activity `protobuf:"bytes,13,opt,name=activity,proto3,oneof"`
+}
+
 type TaskEvent_Nccl struct {
 	Nccl *NCCLChoice `protobuf:"bytes,40,opt,name=nccl,proto3,oneof"`
 }
@@ -1582,6 +1596,8 @@ func (*TaskEvent_ServerJoined) isTaskEvent_Event() {}
 func (*TaskEvent_Step) isTaskEvent_Event() {}
 
 func (*TaskEvent_Stopping) isTaskEvent_Event() {}
+
+func (*TaskEvent_Activity) isTaskEvent_Event() {}
 
 func (*TaskEvent_Nccl) isTaskEvent_Event() {}
 
@@ -6548,6 +6564,7 @@ type RunStatus struct {
 	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a starting or restarting run waits for
 	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run, interrupted by a driver's death, that this one continues; 0: none
 	WantsData       bool                   `protobuf:"varint,33,opt,name=wants_data,json=wantsData,proto3" json:"wants_data,omitempty"`                                                     // every task that trains waits for `train DATA`, evaluate or inference
+	Stall           string                 `protobuf:"bytes,34,opt,name=stall,proto3" json:"stall,omitempty"`                                                                               // which tasks hold the run up, one line; "" while it makes steps
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6785,6 +6802,13 @@ func (x *RunStatus) GetWantsData() bool {
 	return false
 }
 
+func (x *RunStatus) GetStall() string {
+	if x != nil {
+		return x.Stall
+	}
+	return ""
+}
+
 type Series struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -6869,8 +6893,10 @@ type TaskStatus struct {
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the previous heartbeat; 100 is one core
-	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                 // absent: its lines do not say it
+	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`               // since the previous heartbeat; 100 is one core
+	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // median time of a step outside of collective operations; 0: unknown
+	Slowdown       float64                `protobuf:"fixed64,17,opt,name=slowdown,proto3" json:"slowdown,omitempty"`                                     // of a straggler: own_step_seconds divided by the median of the tasks that train; 0: it is none
+	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                               // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -7006,6 +7032,20 @@ func (x *TaskStatus) GetExecutorId() string {
 func (x *TaskStatus) GetCpuPercent() float64 {
 	if x != nil {
 		return x.CpuPercent
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetOwnStepSeconds() float64 {
+	if x != nil {
+		return x.OwnStepSeconds
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetSlowdown() float64 {
+	if x != nil {
+		return x.Slowdown
 	}
 	return 0
 }
@@ -8841,7 +8881,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\x1a\x1ecluster/clusterpb/stacks.proto\"\xd6\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\x1a\x1ecluster/clusterpb/stacks.proto\x1a\x1bcluster/clusterpb/why.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8942,7 +8982,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xcb\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x81\x05\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8956,7 +8996,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rserver_joined\x18\n" +
 	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
 	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
-	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x12.\n" +
+	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x124\n" +
+	"\bactivity\x18\r \x01(\v2\x16.tfcluster.v1.ActivityH\x00R\bactivity\x12.\n" +
 	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceH\x00R\x04ncclB\a\n" +
 	"\x05event\"\x0e\n" +
 	"\fServerJoined\"\xa1\x01\n" +
@@ -9413,7 +9454,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xb6\b\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xcc\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -9450,7 +9491,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\awaiting\x18\x1f \x01(\tR\awaiting\x12\x1c\n" +
 	"\tcontinues\x18  \x01(\x05R\tcontinues\x12\x1d\n" +
 	"\n" +
-	"wants_data\x18! \x01(\bR\twantsData\x1aT\n" +
+	"wants_data\x18! \x01(\bR\twantsData\x12\x14\n" +
+	"\x05stall\x18\" \x01(\tR\x05stall\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +
@@ -9458,7 +9500,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xc5\x03\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\x8b\x04\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9479,7 +9521,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
 	"executorId\x12\x1f\n" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\x12,\n" +
+	"cpuPercent\x12(\n" +
+	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\x12\x1a\n" +
+	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\x12,\n" +
 	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04nccl\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
@@ -9643,7 +9687,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xae\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xe7\n" +
 	"\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
@@ -9651,7 +9695,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06Status\x12\x1b.tfcluster.v1.StatusRequest\x1a\x1b.tfcluster.v1.ClusterStatus\x12B\n" +
 	"\x05Watch\x12\x1a.tfcluster.v1.WatchRequest\x1a\x1b.tfcluster.v1.ClusterStatus0\x01\x12C\n" +
 	"\aSamples\x12\x1c.tfcluster.v1.SamplesRequest\x1a\x1a.tfcluster.v1.SamplesReply\x12B\n" +
-	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x12@\n" +
+	"\x06Stacks\x12\x1b.tfcluster.v1.StacksRequest\x1a\x19.tfcluster.v1.StacksReply0\x01\x127\n" +
+	"\x03Why\x12\x18.tfcluster.v1.WhyRequest\x1a\x16.tfcluster.v1.WhyReply\x12@\n" +
 	"\x05Start\x12\x1a.tfcluster.v1.StartRequest\x1a\x19.tfcluster.v1.StartUpdate0\x01\x12@\n" +
 	"\x06Follow\x12\x1b.tfcluster.v1.FollowRequest\x1a\x17.tfcluster.v1.RunUpdate0\x01\x12:\n" +
 	"\x04Stop\x12\x19.tfcluster.v1.StopRequest\x1a\x17.tfcluster.v1.RunStatus\x12@\n" +
@@ -9808,12 +9853,15 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
 	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
 	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
-	(*NCCLChoice)(nil),           // 127: tfcluster.v1.NCCLChoice
-	(*TakeSnapshot)(nil),         // 128: tfcluster.v1.TakeSnapshot
-	(*StacksRequest)(nil),        // 129: tfcluster.v1.StacksRequest
-	(*FabricRequest)(nil),        // 130: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 131: tfcluster.v1.StacksReply
-	(*FabricReply)(nil),          // 132: tfcluster.v1.FabricReply
+	(*Activity)(nil),             // 127: tfcluster.v1.Activity
+	(*NCCLChoice)(nil),           // 128: tfcluster.v1.NCCLChoice
+	(*TakeSnapshot)(nil),         // 129: tfcluster.v1.TakeSnapshot
+	(*StacksRequest)(nil),        // 130: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 131: tfcluster.v1.WhyRequest
+	(*FabricRequest)(nil),        // 132: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 133: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 134: tfcluster.v1.WhyReply
+	(*FabricReply)(nil),          // 135: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9844,157 +9892,160 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 25: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 26: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 27: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	127, // 28: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
-	112, // 29: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 30: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 31: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 32: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 33: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 34: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 35: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 36: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 37: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 38: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 39: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 40: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 41: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	128, // 42: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 43: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 44: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 45: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 46: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 47: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 48: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 49: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 50: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 51: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 52: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 53: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 54: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 55: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 56: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 57: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 58: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 59: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 60: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 61: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 62: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 63: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 64: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 65: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 66: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 67: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 68: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 69: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 70: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 71: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 72: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 73: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 74: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 75: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 76: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 77: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 78: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 79: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 80: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 81: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 82: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 83: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 84: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 85: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 86: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 87: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 88: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 89: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 90: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 91: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 92: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 93: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 94: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 95: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 96: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 97: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 98: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 99: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 100: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	127, // 101: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 102: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 103: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 104: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 105: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 106: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 107: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 108: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 109: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 110: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 111: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 112: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 113: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 114: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 115: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 116: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 117: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 118: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 119: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 120: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 121: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 122: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 123: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 124: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 125: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 126: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 127: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 128: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 129: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 130: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 131: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 132: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 133: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	129, // 134: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	75,  // 135: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 136: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 137: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 138: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 139: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 140: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 141: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 142: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 143: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 144: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	130, // 145: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 146: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 147: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 148: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 149: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 150: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 151: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 152: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 153: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 154: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 155: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 156: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 157: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 158: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 159: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	131, // 160: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	77,  // 161: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 162: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 163: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 164: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 165: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 166: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 167: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 168: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 169: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 170: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	132, // 171: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 172: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 173: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	148, // [148:174] is the sub-list for method output_type
-	122, // [122:148] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	127, // 28: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	128, // 29: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	112, // 30: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 31: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 32: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 33: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 34: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 35: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 36: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 37: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 38: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 39: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 40: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 41: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 42: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	129, // 43: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 44: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 45: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 46: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 47: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 48: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 49: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 50: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 51: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 52: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 53: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 54: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 55: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 56: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 57: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 58: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 59: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 60: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 61: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 62: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 63: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 64: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 65: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 66: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 67: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 68: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 69: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 70: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 71: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 72: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 73: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 74: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 75: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 76: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 77: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 78: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 79: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 80: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 81: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 82: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 83: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 84: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 85: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 86: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 87: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 88: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 89: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 90: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 91: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 92: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 93: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 94: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 95: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 96: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 97: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 98: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 99: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 100: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 101: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	128, // 102: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 103: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 104: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 105: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 106: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 107: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 108: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 109: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 110: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 111: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 112: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 113: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 114: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 115: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 116: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 117: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 118: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 119: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 120: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 121: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 122: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 123: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 124: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 125: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 126: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 127: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 128: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 129: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 130: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 131: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 132: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 133: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 134: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	130, // 135: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	131, // 136: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 137: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 138: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 139: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 140: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 141: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 142: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 143: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 144: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 145: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 146: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	132, // 147: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 148: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 149: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 150: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 151: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 152: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 153: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 154: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 155: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 156: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 157: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 158: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 159: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 160: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 161: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	133, // 162: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	134, // 163: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 164: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 165: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 166: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 167: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 168: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 169: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 170: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 171: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 172: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 173: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	135, // 174: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 175: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 176: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	150, // [150:177] is the sub-list for method output_type
+	123, // [123:150] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -10004,6 +10055,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 	}
 	file_cluster_clusterpb_fabric_proto_init()
 	file_cluster_clusterpb_stacks_proto_init()
+	file_cluster_clusterpb_why_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
@@ -10027,6 +10079,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_ServerJoined)(nil),
 		(*TaskEvent_Step)(nil),
 		(*TaskEvent_Stopping)(nil),
+		(*TaskEvent_Activity)(nil),
 		(*TaskEvent_Nccl)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{

@@ -370,6 +370,7 @@ const (
 	Control_Watch_FullMethodName         = "/tfcluster.v1.Control/Watch"
 	Control_Samples_FullMethodName       = "/tfcluster.v1.Control/Samples"
 	Control_Stacks_FullMethodName        = "/tfcluster.v1.Control/Stacks"
+	Control_Why_FullMethodName           = "/tfcluster.v1.Control/Why"
 	Control_Start_FullMethodName         = "/tfcluster.v1.Control/Start"
 	Control_Follow_FullMethodName        = "/tfcluster.v1.Control/Follow"
 	Control_Stop_FullMethodName          = "/tfcluster.v1.Control/Stop"
@@ -402,6 +403,8 @@ type ControlClient interface {
 	Samples(ctx context.Context, in *SamplesRequest, opts ...grpc.CallOption) (*SamplesReply, error)
 	// Stacks: what the tasks of the active run are doing. It ends when every task has answered, or at the timeout.
 	Stacks(ctx context.Context, in *StacksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StacksReply], error)
+	// Why: which tasks hold the active run up, or how the last one ended. It takes the time of two snapshots.
+	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	// Start: returns when every task has entered, or with the first cause.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error)
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -520,6 +523,16 @@ func (c *controlClient) Stacks(ctx context.Context, in *StacksRequest, opts ...g
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Control_StacksClient = grpc.ServerStreamingClient[StacksReply]
+
+func (c *controlClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhyReply)
+	err := c.cc.Invoke(ctx, Control_Why_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *controlClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StartUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -713,6 +726,8 @@ type ControlServer interface {
 	Samples(context.Context, *SamplesRequest) (*SamplesReply, error)
 	// Stacks: what the tasks of the active run are doing. It ends when every task has answered, or at the timeout.
 	Stacks(*StacksRequest, grpc.ServerStreamingServer[StacksReply]) error
+	// Why: which tasks hold the active run up, or how the last one ended. It takes the time of two snapshots.
+	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	// Start: returns when every task has entered, or with the first cause.
 	Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error
 	// Follow: a run's lines, progress and end. It ends after the final RunStatus.
@@ -759,6 +774,9 @@ func (UnimplementedControlServer) Samples(context.Context, *SamplesRequest) (*Sa
 }
 func (UnimplementedControlServer) Stacks(*StacksRequest, grpc.ServerStreamingServer[StacksReply]) error {
 	return status.Error(codes.Unimplemented, "method Stacks not implemented")
+}
+func (UnimplementedControlServer) Why(context.Context, *WhyRequest) (*WhyReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Why not implemented")
 }
 func (UnimplementedControlServer) Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Start not implemented")
@@ -895,6 +913,24 @@ func _Control_Stacks_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Control_StacksServer = grpc.ServerStreamingServer[StacksReply]
+
+func _Control_Why_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Why(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Why_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Why(ctx, req.(*WhyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Control_Start_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StartRequest)
@@ -1109,6 +1145,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Samples",
 			Handler:    _Control_Samples_Handler,
+		},
+		{
+			MethodName: "Why",
+			Handler:    _Control_Why_Handler,
 		},
 		{
 			MethodName: "Stop",

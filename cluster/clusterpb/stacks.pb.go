@@ -364,7 +364,8 @@ type Snapshot struct {
 	//	proc          /proc only: no stacks of Python
 	Source string `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
 	Error  string `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"` // why there are no better stacks, one line; "": there are
-	// Python's threads, the main thread first; then other threads that run or are in an uninterruptible wait. With
+	// Python's threads, the main thread first; then other threads that run, are in an uninterruptible wait, or wait for a
+	// pipe or a remote file system. With
 	// source proc: the main thread, then such threads.
 	Threads        []*ThreadStack  `protobuf:"bytes,10,rep,name=threads,proto3" json:"threads,omitempty"`
 	ThreadsLeftOut int32           `protobuf:"varint,11,opt,name=threads_left_out,json=threadsLeftOut,proto3" json:"threads_left_out,omitempty"` // Python's threads beyond the limit of a snapshot

@@ -30,6 +30,7 @@ type record struct {
 	values  values
 	lead    string // the task whose steps are the run's
 	speed   speed
+	stall   stallCheck
 	// unwritten are reported metrics that are not in an event file yet.
 	unwritten []Scalar
 }
@@ -72,6 +73,7 @@ func (r *record) task(id cluster.TaskID) *taskRecord {
 
 // started resets a task's status at its launch.
 func (r *record) started(id cluster.TaskID, x *lifecycle.Executor) {
+	r.stall.monitor.Forget(id)
 	old := r.task(id)
 	r.tasks[id] = &taskRecord{status: &clusterpb.TaskStatus{
 		Task: id.String(), Host: x.Host, ExecutorId: string(x.ID), Restarts: old.status.GetRestarts(), Step: old.status.GetStep(),
@@ -225,6 +227,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 		}
 	}
 	st.Tasks = nil
+	own := r.stall.monitor.Own()
 	for _, t := range slices.SortedFunc(slices.Values(lr.Tasks), func(a, b *lifecycle.Task) int { return cluster.CompareTasks(a.ID, b.ID) }) {
 		tr := r.task(t.ID)
 		ts := proto.CloneOf(tr.status)
@@ -238,6 +241,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 		if t.Exit != nil {
 			ts.ExitCode, ts.Signal, ts.Reason = t.Exit.GetCode(), t.Exit.GetSignal(), t.Exit.GetReason()
 		}
+		ts.OwnStepSeconds, ts.Slowdown = own[t.ID].Seconds, own[t.ID].Slowdown
 		if !tr.step.IsZero() {
 			ts.StepAgeSeconds = time.Since(tr.step).Seconds()
 		}
@@ -259,6 +263,7 @@ func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 	rec.status.Result, rec.status.Results = result, byTask
 	st.Result, st.Results = result, byTask
 	if rec.over.IsZero() {
+		st.Stall = rec.stall.monitor.Line()
 		st.Waiting = c.lc.RunAwaits()
 		if run := c.feedableRun(); run.ID == st.GetId() && run.Over == "" && c.runs.feeds.AllWait(run) {
 			st.WantsData = true

@@ -37,6 +37,8 @@ func TestChanges(t *testing.T) {
 		"a longer silence":   {func(st *clusterpb.ClusterStatus) { st.Executors[0].SilentSeconds++ }, never},
 		"a silence's end":    {func(st *clusterpb.ClusterStatus) { st.Executors[0].SilentSeconds = 0 }, 0},
 		"a step":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Step++ }, ProgressEvery},
+		"a step's own time":  {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].OwnStepSeconds++ }, ProgressEvery},
+		"a stall":            {func(st *clusterpb.ClusterStatus) { st.Run.Stall = "worker:1 is behind" }, 0},
 		"the run's step":     {func(st *clusterpb.ClusterStatus) { st.Run.Progress.Step++ }, ProgressEvery},
 		"a metric":           {func(st *clusterpb.ClusterStatus) { st.Run.Series[0].Values[0]++ }, ProgressEvery},
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},

@@ -46,6 +46,8 @@ test("training: progress, the straggler, use of CPU, memory and GPU", () => {
     "step 90 of 600",
     "loss 0.25",
     "30 steps behind",
+    "3.2× slower on its own",
+    "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
     "99 %",
     "1.1 GB",
     "87 % 3.2 GB",
@@ -53,7 +55,7 @@ test("training: progress, the straggler, use of CPU, memory and GPU", () => {
     expect(node.textContent).toContain(want);
   }
   expect(node.textContent).toContain("no heartbeat for 8 s");
-  expect(node.querySelectorAll(".tfcluster-tone-busy").length).toBe(2); // worker:1 and its remarks
+  expect(node.querySelectorAll(".tfcluster-tone-busy").length).toBe(4); // both workers and their remarks
   expect(node.querySelector("progress")?.value).toBeCloseTo(0.15);
 });
 

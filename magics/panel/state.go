@@ -56,7 +56,8 @@ type Executor struct {
 	Why      string  `json:"why"`
 	Silent   float64 `json:"silent"` // seconds since the last heartbeat, if it is late
 	Step     int64   `json:"step"`
-	Behind   int64   `json:"behind"` // steps, of a straggler
+	Behind   int64   `json:"behind"`   // steps, of a straggler
+	Slowdown float64 `json:"slowdown"` // of a straggler: the time of its step on its own, divided by the median
 	Restarts int32   `json:"restarts"`
 	Usage
 	inOrder bool // left out first
@@ -81,6 +82,7 @@ type Run struct {
 	Started  int64              `json:"started"` // Unix time in s
 	Seconds  float64            `json:"seconds"` // how long it took; 0 while it is active
 	Progress string             `json:"progress"`
+	Stall    string             `json:"stall"` // which tasks hold it up
 	Share    float64            `json:"share"` // of the steps that are done, 0 to 1; -1: unknown
 	Metrics  map[string]float64 `json:"metrics"`
 	Failure  string             `json:"failure"` // one line
@@ -142,7 +144,7 @@ func describeRun(r *clusterpb.RunStatus) *Run {
 	lines := r.GetFailure().GetLines()
 	out := &Run{
 		ID: r.GetId(), State: r.GetState(), Active: render.Active(r), Program: r.GetProgram(), Started: r.GetStartedUnix(),
-		Progress: render.ProgressText(r), Share: render.Share(r), Metrics: render.Finite(r.GetProgress().GetMetrics()),
+		Progress: render.ProgressText(r), Stall: r.GetStall(), Share: render.Share(r), Metrics: render.Finite(r.GetProgress().GetMetrics()),
 		Failure: r.GetFailure().GetSummary(), Task: r.GetFailure().GetTask(),
 	}
 	out.Lines = append([]string{}, lines[max(0, len(lines)-mostFailureLines):]...)
@@ -189,7 +191,7 @@ func (e *Executor) addTask(t *clusterpb.TaskStatus, v render.TaskView, active bo
 		return
 	}
 	e.State, e.Why = v.State, cmp.Or(v.Why, e.Why)
-	e.Step, e.Behind, e.Restarts = t.GetStep(), v.Behind, t.GetRestarts()
+	e.Step, e.Behind, e.Slowdown, e.Restarts = t.GetStep(), v.Behind, v.Slowdown, t.GetRestarts()
 	switch v.Tone {
 	case render.ToneBad:
 		e.Tone = "bad"

@@ -18,9 +18,9 @@ var writeExamples = flag.Bool("update", false, "write jupyter-ext/testdata/panel
 func examples() map[string]any {
 	running := &clusterpb.RunStatus{
 		Id: 3, State: "running", Program: "main_fun", StartedUnix: 1_760_000_000, StepsPerSecond: 4,
-		Progress: &clusterpb.Report{Step: 120, TotalSteps: 600, Metrics: map[string]float64{"loss": 0.25}},
+		Progress: &clusterpb.Report{Step: 120, TotalSteps: 600, Metrics: map[string]float64{"loss": 0.25}}, Stall: "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
 		Tasks: []*clusterpb.TaskStatus{
-			{Task: "worker:0", State: "running", Host: "a", Step: 120, CpuPercent: 98.5, RssBytes: 1 << 30, Pid: 7},
+			{Task: "worker:0", State: "running", Host: "a", Step: 120, CpuPercent: 98.5, RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2},
 			{Task: "worker:1", State: "running", Host: "b", Step: 90, CpuPercent: 3, RssBytes: 2 << 30, Restarts: 1, Pid: 8},
 		},
 	}

@@ -14,6 +14,8 @@ func TestStragglers(t *testing.T) {
 	task := func(name, state string, step int64) *clusterpb.TaskStatus {
 		return &clusterpb.TaskStatus{Task: name, State: state, Step: step, RssBytes: 1 << 20, CpuPercent: 97.6}
 	}
+	slow := task("worker:1", "running", 12)
+	slow.OwnStepSeconds, slow.Slowdown = 0.42, 3.2
 	for _, tt := range []struct {
 		name      string
 		state     string
@@ -46,6 +48,12 @@ func TestStragglers(t *testing.T) {
 			nil,
 		},
 		{
+			"collective operations keep all at one step", "running", 1,
+			[]*clusterpb.TaskStatus{task("worker:0", "running", 12), slow},
+			[]string{"step 12 of 12", "worker:1 takes 0.42 s for a step on its own, 3.2× the median", "12 (3.2× slower)"},
+			[]string{"behind"},
+		},
+		{
 			"it is over", "finished", 1,
 			[]*clusterpb.TaskStatus{task("worker:0", "exited", 12), task("worker:1", "exited", 7)},
 			[]string{"100 %", "step 12 of 12"},
@@ -63,5 +71,19 @@ func TestStragglers(t *testing.T) {
 				t.Errorf("%s: %q in\n%s", tt.name, not, b.Text)
 			}
 		}
+	}
+}
+
+// TestStall: one line below the progress says what holds a run up, as text and HTML.
+func TestStall(t *testing.T) {
+	t.Parallel()
+	const line = "worker:1 is 41 s behind: in <lambda> (mnist.py:33)"
+	b := RunView(&clusterpb.RunStatus{Id: 1, State: "running", Progress: &clusterpb.Report{Step: 6, TotalSteps: 12}, Stall: line})
+	bar, below := strings.Index(b.Text, "50 %"), strings.Index(b.Text, line+"\n")
+	if bar < 0 || below < bar || strings.Count(b.Text, "behind") != 1 {
+		t.Errorf("shown as\n%s", b.Text)
+	}
+	if html := b.HTML(); !strings.Contains(html, "in &lt;lambda&gt; (mnist.py:33)") || strings.Contains(html, "<lambda>") {
+		t.Errorf("shown as\n%s", html)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
@@ -42,41 +41,6 @@ func runTone(state string) Tone {
 		return ToneBusy
 	}
 }
-
-// pace is how far the tasks are that train and report their steps: the run is as far as the
-// slowest of those that still run.
-type pace struct {
-	slowest, fastest int64
-	last             string // the slowest task; "" where it is not behind
-	slack            int64  // how many steps a task may be behind by the time its reports take
-}
-
-func paceOf(st *clusterpb.RunStatus) pace {
-	at := st.GetProgress().GetStep()
-	p := pace{slowest: at, fastest: at, slack: max(2, int64(st.GetStepsPerSecond()))}
-	for _, x := range st.GetTasks() {
-		if !steps(x) {
-			continue
-		}
-		p.fastest = max(p.fastest, x.GetStep())
-		if Active(st) && !Over(x.GetState()) && (x.GetStep() < p.slowest || x.GetStep() == p.slowest && p.last == "") {
-			p.slowest, p.last = x.GetStep(), x.GetTask()
-		}
-	}
-	if !p.behind(p.slowest) {
-		p.slowest, p.last = at, ""
-	}
-	return p
-}
-
-// steps returns whether a task is one of those whose steps are the run's.
-func steps(x *clusterpb.TaskStatus) bool {
-	t, err := cluster.ParseTask(x.GetTask())
-	return err == nil && (t.Role == cluster.Chief || t.Role == cluster.Worker) && x.GetStep() > 0
-}
-
-// behind returns whether a task at that step is a straggler.
-func (p pace) behind(step int64) bool { return p.fastest-step >= p.slack }
 
 // done is how much of the run is over, from 0 to 1, or -1 where it is not known.
 func done(p *clusterpb.Report, step int64) float64 {
@@ -110,6 +74,8 @@ func ProgressText(st *clusterpb.RunStatus) string {
 	of("step", pace.slowest, p.GetTotalSteps())
 	if pace.last != "" {
 		parts = append(parts, fmt.Sprintf("%s is %s behind", pace.last, Plural(pace.fastest-pace.slowest, "step")))
+	} else if x := slower(st); x != nil && Active(st) {
+		parts = append(parts, fmt.Sprintf("%s takes %.2g s for a step on its own, %s the median", x.GetTask(), x.GetOwnStepSeconds(), times(x.GetSlowdown())))
 	}
 	of("epoch", p.GetEpoch(), p.GetTotalEpochs())
 	if r := st.GetStepsPerSecond(); r > 0 {
@@ -149,6 +115,9 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 			b = b.Line(line)
 		}
 	}
+	if st.GetStall() != "" {
+		b = b.Busy(st.GetStall())
+	}
 	for i, s := range SortSeries(st.GetSeries()) {
 		if line := Sparkline(s.GetValues(), 40); line != "" && i < 3 {
 			b = b.Plain(fmt.Sprintf("%-12s %s", s.GetName(), line))
@@ -176,15 +145,19 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 		if ended && !all && (!bad || st.GetState() == "stopped") {
 			continue
 		}
-		straggles := !ended && !Over(x.GetState()) && steps(x) && pace.behind(x.GetStep())
+		behind, slowdown := pace.lag(x)
+		straggles := !ended && (behind > 0 || slowdown > 0)
 		if len(t.Rows) >= most && !bad && !straggles {
 			hidden++
 			continue
 		}
 		row := taskRow(x, bad)
-		if straggles {
-			row[3].Text += " (" + Thousands(pace.fastest-x.GetStep()) + " behind)"
-			row[3].Tone = ToneBusy
+		switch {
+		case !straggles:
+		case behind > 0:
+			row[3].Text, row[3].Tone = row[3].Text+" ("+Thousands(behind)+" behind)", ToneBusy
+		default:
+			row[3].Text, row[3].Tone = row[3].Text+" ("+times(slowdown)+" slower)", ToneBusy
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -196,10 +169,13 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 
 // TaskView is how a task of a run is shown.
 type TaskView struct {
-	State  string // in words
-	Tone   Tone
-	Behind int64  // steps behind the fastest task; 0 unless it straggles
-	Why    string // of its end or its waiting
+	State string // in words
+	Tone  Tone
+	Why   string // of its end or its waiting
+	// Of a straggler one of these is above 0: the steps it is behind the fastest task, or how many times as long as the
+	// median it takes for a step outside of collective operations.
+	Behind   int64
+	Slowdown float64
 }
 
 // TaskViews returns the view of each task of a run.
@@ -209,8 +185,11 @@ func TaskViews(st *clusterpb.RunStatus) map[string]TaskView {
 		bad := endedBadly(x)
 		row := taskRow(x, bad)
 		v := TaskView{State: row[1].Text, Tone: row[1].Tone, Why: row[len(row)-1].Text}
-		if active && !Over(x.GetState()) && steps(x) && pace.behind(x.GetStep()) {
-			v.Behind, v.Tone = pace.fastest-x.GetStep(), ToneBusy
+		if v.Behind, v.Slowdown = pace.lag(x); !active {
+			v.Behind, v.Slowdown = 0, 0
+		}
+		if v.Behind > 0 || v.Slowdown > 0 {
+			v.Tone = ToneBusy
 		}
 		views[x.GetTask()] = v
 	}

@@ -40,6 +40,7 @@ func all(engines cluster.Engines) []row {
 		statusVerb(),
 		logsVerb(),
 		stacksVerb(),
+		whyVerb(),
 		tensorboardVerb(),
 		gpusVerb(),
 		stopVerb(),

@@ -2,7 +2,9 @@ package snapshot
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
@@ -16,6 +18,12 @@ const (
 	stopped         = "T"
 	traced          = "t"
 )
+
+// fileChannel matches the wait channels of threads that sleep interruptibly until a pipe or a remote file system
+// answers: TensorFlow and others read data in such threads.
+var fileChannel = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`pipe_|^wait_for_partner|^request_wait_answer|^fuse_|^nfs|^rpc_|^cifs_|^p9_|^ceph_`)
+})
 
 // reading is what /proc says about a task at a moment.
 type reading struct {
@@ -81,7 +89,7 @@ func describe(s *clusterpb.Snapshot, when, first, last reading) {
 	for i, t := range when.threads {
 		stack := of[int32(t.ID)]
 		if stack == nil { // not Python's, or unknown
-			idle := i > 0 && t.State != running && t.State != uninterruptible
+			idle := i > 0 && t.State != running && t.State != uninterruptible && !fileChannel().MatchString(t.WaitChannel)
 			if idle || others == maxOthers {
 				continue
 			}

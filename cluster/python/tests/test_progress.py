@@ -26,7 +26,8 @@ for line in ours.makefile():
 """
 
 
-def reports(body: str) -> list[dict]:
+def messages(body: str) -> list[dict]:
+    """Return what a program sends, in order."""
     import json
 
     pytest.importorskip("keras")
@@ -35,6 +36,11 @@ def reports(body: str) -> list[dict]:
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def reports(body: str) -> list[dict]:
+    """Return the reports of progress that a program sends."""
+    return [message for message in messages(body) if message["op"] == "report"]
 
 
 @pytest.mark.parametrize(
@@ -75,3 +81,30 @@ def test_a_wrong_call_is_kerass_error() -> None:
             raise SystemExit("no error")
         """
     )
+
+
+def test_phases_of_fit() -> None:
+    """Each phase of fit is marked, and the last step is known though reports are rare."""
+    got = messages(
+        """
+        import tfcluster.activity as activity
+        seen, mark = [], activity.Activity.mark
+
+        def seen_mark(self):
+            mark(self)
+            seen.append(self.phase)
+
+        activity.Activity.mark = seen_mark
+        class Save(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                self.model.save_weights("x.weights.h5")
+        import tempfile; os.chdir(tempfile.mkdtemp())
+        model.fit(x, y, batch_size=32, epochs=2, verbose=0, validation_data=(x, y), callbacks=[Save()])
+        print(json.dumps({"op": "seen", "phases": seen}))
+        """
+    )
+    epoch = [*["step"] * 2, *["validation"] * 3, "step", "between_epochs", "checkpoint", "between_epochs"]
+    assert next(m["phases"] for m in got if m["op"] == "seen") == ["first_step", *epoch, *epoch, "after_training"]
+    last = [m for m in got if m["op"] == "activity"][-1]
+    assert (last["counter"], last["step"], last["phase"]) == ("batches", 4, "after_training")
+    assert 0 < last["own_seconds"] < last["seconds"]

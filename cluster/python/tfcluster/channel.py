@@ -1,8 +1,9 @@
 """The task's end of the control socket: JSON lines to and from the agent.
 
 Reporting progress never blocks: a thread merges reports and sends at most five a
-second. Other messages are written at once. If the agent has gone, writing is
-skipped silently: the task will be ended.
+second, and once a second how far the program is (tfcluster.activity). Other messages
+are written at once. If the agent has gone, writing is skipped silently: the task will
+be ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfcluster import activity
 from tfcluster.steps import StepCounter
 
 REPORT_INTERVAL = 0.2  # seconds between two reports
@@ -24,14 +26,17 @@ REPORT_INTERVAL = 0.2  # seconds between two reports
 class Channel:
     """One task's control socket. All methods may be called from any thread.
 
-    steps counts the program's steps, for callers that report progress.
+    steps counts the program's steps, and activity records how far it is, for callers that report progress.
     """
 
     def __init__(self, sock: socket.socket | None) -> None:
         self.steps = StepCounter()
+        self.activity = activity.Activity(self._start_reporter)
         self._socket = sock
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._write = threading.Lock()
+        self._activity_order = threading.Lock()  # an older state is not sent after a newer one
+        self._last_activity = 0.0
         self._state = threading.Condition()
         # Guarded by _state.
         self._pending: dict[str, Any] = {}
@@ -68,28 +73,45 @@ class Channel:
             self._pending.update(fields)
             self._pending.setdefault("metrics", {}).update(metrics)
             self.last_report.update(metrics)
-            if self._reporter is None:
+            self._state.notify_all()
+        self._start_reporter()
+
+    def _start_reporter(self) -> None:
+        with self._state:
+            if self._reporter is None and not self._gone:
                 self._reporter = threading.Thread(target=self._report_loop, name="tfcluster-report", daemon=True)
                 self._reporter.start()
-            self._state.notify_all()
 
     def flush(self) -> None:
-        """Send the merged report now."""
+        """Send the merged report and how far the program is now."""
+        self._send_report()
+        self._send_activity()
+
+    def _send_report(self) -> None:
         with self._state:
             pending, self._pending = self._pending, {}
             self._last_report = time.monotonic()
         if pending:
             self.send("report", wall_time=time.time(), **pending)
 
+    def _send_activity(self) -> None:
+        with self._activity_order:
+            self._last_activity = time.monotonic()
+            if changes := self.activity.changes():
+                self.send("activity", **changes)
+
     def _report_loop(self) -> None:
-        while True:
+        while not self._gone:
             with self._state:
-                while not self._pending:
-                    self._state.wait()
+                if not self._pending:
+                    self._state.wait(activity.INTERVAL)
+                pending = bool(self._pending)
                 wait = self._last_report + REPORT_INTERVAL - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
-            self.flush()
+            if pending:
+                time.sleep(max(0.0, wait))
+                self._send_report()
+            if time.monotonic() - self._last_activity >= activity.INTERVAL:
+                self._send_activity()
 
     def wait_barrier(self, name: str, timeout: float | None) -> None:
         """Enter a barrier and wait for all tasks."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfcluster import collective_graph, collective_tensors
+from tfcluster.activity import Activity
 from tfcluster.collective_link import Group
 
 TIMEOUT = 300.0
@@ -26,6 +27,29 @@ TIMEOUT = 300.0
 _LONGEST = 30 * 24 * 3600.0  # seconds
 _lock = threading.Lock()
 _group: Group | None = None
+
+
+class _Operation:
+    """Context of one collective operation: it has the group for itself, and its time is recorded."""
+
+    _began = 0.0
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self._began = _activity().operation_begins()
+
+    def __exit__(self, *_: object) -> None:
+        _activity().operation_ended(self._began)
+        _lock.release()
+
+
+_operation = _Operation()
+
+
+def _activity() -> Activity:
+    import tfcluster
+
+    return tfcluster.context().activity
 
 
 def _joined(timeout: float) -> Group:
@@ -75,7 +99,7 @@ def all_reduce(x: Any, op: str = "sum", timeout: float = TIMEOUT) -> Any:
         until = _until(timeout)
         half = [op == "mean" and a.dtype.itemsize == 2 for a in arrays]  # the sum of halves may be larger than any half
         sent = [a.astype("float32") if is_half else a for a, is_half in zip(arrays, half, strict=True)]
-        with _lock:
+        with _operation:
             results = _by_type(sent, lambda same: _joined(timeout).all_reduce(same, op, until))
         return [r.astype(a.dtype, copy=False) for r, a in zip(results, arrays, strict=True)]
 
@@ -87,7 +111,7 @@ def broadcast(x: Any, root: int = 0, timeout: float = TIMEOUT) -> Any:
 
     def sent(arrays: list[Any]) -> list[Any]:
         until = _until(timeout)
-        with _lock:
+        with _operation:
             return _by_type(arrays, lambda same: _joined(timeout).broadcast(same, int(root), until))
 
     return _mapped(x, sent)
@@ -98,7 +122,7 @@ def all_gather(x: Any, timeout: float = TIMEOUT) -> Any:
     until = _until(timeout)
     collective_graph.finish()
     array, back = collective_tensors.taken(x)
-    with _lock:
+    with _operation:
         return back(_joined(timeout).all_gather(array, until))
 
 
@@ -106,7 +130,7 @@ def barrier(timeout: float = TIMEOUT) -> None:
     """Waits until every task has called it."""
     until = _until(timeout)
     collective_graph.finish()
-    with _lock:
+    with _operation:
         _joined(timeout).barrier(until)
 
 

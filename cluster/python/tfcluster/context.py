@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tfcluster.activity import EXPORT, Activity
 from tfcluster.channel import Channel, number
 from tfcluster.local_files import local_copies
 
@@ -169,6 +170,11 @@ class Context:
             )
         return self._feed
 
+    @property
+    def activity(self) -> Activity:
+        """Records how far the program is; used by tfcluster.collective."""
+        return self._channel.activity
+
     def group(self) -> tuple[str, str]:
         """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
         if self.job_name not in ("chief", "worker"):
@@ -209,6 +215,8 @@ class Context:
         values = {name: n for name, value in metrics.items() if (n := number(value)) is not None}
         self._channel.report(fields, values)
         if step is not None:
+            if not self._channel.steps.trained_by_trainer():
+                self.activity.reported(int(step), last=int(step) == fields.get("total_steps"))
             self._channel.steps.step_ended(int(step))
 
     def barrier(self, name: str = "", timeout: float | None = 600) -> None:
@@ -263,11 +271,12 @@ class Context:
         Tasks other than the chief write to a temporary folder and remove it.
         """
         target = self.absolute_path(dir) if dir else self.export_dir
-        if self.is_chief:
-            _export(model, target)
-            return target
-        with tempfile.TemporaryDirectory(prefix="tfcluster-export-") as aside:
-            _export(model, os.path.join(aside, "model"))
+        with self.activity.during(EXPORT):
+            if self.is_chief:
+                _export(model, target)
+                return target
+            with tempfile.TemporaryDirectory(prefix="tfcluster-export-") as aside:
+                _export(model, os.path.join(aside, "model"))
         return target
 
     # -------------------------------------------- kept of TensorFlowOnSpark

@@ -16,11 +16,14 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tfcluster import hooks, keras_callbacks
+from tfcluster import activity, hooks, keras_callbacks
+from tfcluster.activity import marked
 from tfcluster.channel import REPORT_INTERVAL, Channel, number
 
 TRAINERS = {"tensorflow": "TensorFlowTrainer", "jax": "JAXTrainer", "torch": "TorchTrainer"}
 """By Keras' backend, the class with fit and evaluate."""
+SAVING = {"save": activity.CHECKPOINT, "save_weights": activity.CHECKPOINT, "export": activity.EXPORT}
+"""Methods of a model, and the phase of the program that they are."""
 
 
 def install(channel: Channel) -> None:
@@ -39,9 +42,15 @@ def install(channel: Channel) -> None:
         module.Model.fit = _with_callback(module.Model.fit, Callback, CallbackList, channel)
         module.Model.evaluate = _with_result(module.Model.evaluate, channel)
 
+    def patch_saving(module: ModuleType) -> None:
+        for method, phase in SAVING.items():
+            setattr(module.Model, method, marked(getattr(module.Model, method), channel.activity, phase))
+
     for backend, name in TRAINERS.items():
         hooks.when_imported(f"keras.src.backend.{backend}.trainer", functools.partial(patch_keras, name=name))
     hooks.when_imported("tf_keras.src.engine.training", patch_tf_keras)
+    hooks.when_imported("tf_keras.src.engine.training", patch_saving)
+    hooks.when_imported("keras.src.models.model", patch_saving)
 
 
 def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[..., Any]:
@@ -49,7 +58,8 @@ def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[...
 
     @functools.wraps(evaluate)
     def evaluate_and_keep(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = evaluate(self, *args, **kwargs)
+        with channel.activity.during(activity.VALIDATION) if channel.activity.begun else contextlib.nullcontext():
+            found = evaluate(self, *args, **kwargs)
         with contextlib.suppress(Exception):  # a metric may be anything
             metrics = self.get_metrics_result()
             channel.evaluated = {str(name): n for name, v in metrics.items() if (n := number(v)) is not None}
@@ -61,6 +71,7 @@ def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[...
 def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel: Channel) -> Callable[..., Any]:
     signature = inspect.signature(fit)
     epochs_only, every_batch = make_callbacks(base, channel)
+    phases = make_phases(base, channel)
 
     @functools.wraps(fit)
     def fit_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -73,7 +84,8 @@ def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel
             return fit(self, *args, **kwargs)  # raises the error of the call
         theirs = given.arguments.get("callbacks")
         counted = contextlib.nullcontext() if forbidden else channel.steps.fitting()
-        with keras_callbacks.added(theirs, list_type, self, [], [ours]) as callbacks, counted:
+        first = [] if forbidden else [phases(ours)]
+        with keras_callbacks.added(theirs, list_type, self, first, [ours]) as callbacks, counted:
             given.arguments["callbacks"] = callbacks
             return fit(*given.args, **given.kwargs)
 
@@ -126,6 +138,11 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             channel.steps.next_batch()  # on_train_batch_end may be called by a thread of Keras'
+            channel.activity.batch_begins()
+
+        def step_of(self, batch: int) -> int:
+            """Return the number of the step that a batch of this epoch is."""
+            return self._before + batch + 1
 
         def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
             channel.steps.next_batch()
@@ -138,3 +155,36 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
                 self._report(batch + 1, logs)
 
     return EpochProgress, BatchProgress
+
+
+def make_phases(base: type, channel: Channel) -> type:
+    """Return the class of the callback that marks steps and phases. It is the first one: others may take long.
+
+    Under ParameterServerStrategy there is none: without batches there would be no steps for hours.
+    """
+
+    class Phases(base):  # type: ignore[misc, valid-type]
+        """Marks what fit is doing."""
+
+        async_safe = True
+
+        def __init__(self, progress: Any) -> None:
+            super().__init__()
+            self._progress = progress
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            channel.activity.enter(activity.FIRST_STEP)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            channel.activity.batch_ended(self._progress.step_of(batch))
+
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            channel.activity.mark()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            channel.activity.enter(activity.BETWEEN_EPOCHS)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            channel.activity.enter(activity.AFTER_TRAINING)
+
+    return Phases

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from tfcluster import hooks
+from tfcluster import activity, hooks
 from tfcluster.channel import REPORT_INTERVAL, Channel, number
 
 LIGHTNING_SINCE, TRANSFORMERS_SINCE = 2, 4
@@ -123,15 +123,35 @@ def make_lightning_callback(base: type, channel: Channel) -> type:
         def __init__(self) -> None:
             super().__init__()
             self._reporter = _Reporter("lightning", channel)
+            self._before = ""  # the phase before validation
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            channel.activity.enter(activity.FIRST_STEP)
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
             channel.steps.next_batch()
+            channel.activity.batch_begins()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            channel.activity.batch_ended(trainer.fit_loop.total_batch_idx + 1)
             if self._reporter.due():  # a metric on a GPU is waited for
                 self._reporter.report(lightning_counts(trainer), trainer.callback_metrics)
 
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            self._before = channel.activity.phase
+            channel.activity.enter(activity.VALIDATION)
+
+        def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+            channel.activity.mark()
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            channel.activity.enter(self._before)
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            channel.activity.enter(activity.BETWEEN_EPOCHS)
+
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            channel.activity.enter(activity.AFTER_TRAINING)
             self._reporter.report(lightning_counts(trainer), trainer.callback_metrics)
 
     return Progress
@@ -161,10 +181,24 @@ def make_transformers_callback(base: type, channel: Channel) -> type:
             super().__init__()
             self._reporter = _Reporter("transformers", channel)
 
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.enter(activity.FIRST_STEP)
+
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             channel.steps.next_batch()
+            channel.activity.batch_begins()
+
+        def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.enter(activity.VALIDATION)
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.enter(activity.BETWEEN_EPOCHS)
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.enter(activity.BETWEEN_EPOCHS)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.batch_ended(int(state.global_step))
             if self._reporter.due():
                 self._reporter.report(transformers_counts(state), {})
 
@@ -172,6 +206,7 @@ def make_transformers_callback(base: type, channel: Channel) -> type:
             self._reporter.report(transformers_counts(state), logs or {})
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            channel.activity.enter(activity.AFTER_TRAINING)
             self._reporter.report(transformers_counts(state), {})
 
     return Progress

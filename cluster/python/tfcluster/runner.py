@@ -133,6 +133,7 @@ class Task:
             program = self._load()
             self._entered()
             result = program()
+            self.channel.activity.program_ended()
             self._result(result, self.context.end_feed(result))
             return 0
         except SystemExit as e:

@@ -63,6 +63,10 @@ class StepCounter:
             with self._lock:
                 self._fits -= 1
 
+    def trained_by_trainer(self) -> bool:
+        """Return whether a trainer trains now."""
+        return self._fits > 0
+
     def next_batch(self) -> None:
         """Record that the trainer begins a batch of training or validation, and has ended the one before."""
         with self._lock:

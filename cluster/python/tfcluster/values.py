@@ -110,6 +110,10 @@ class Cluster:
         """
         return self._do("stacks", options, tasks)
 
+    def why(self, **options: Any) -> dict[str, Any]:
+        """Show which tasks hold the run up, or how the last one ended; return what `why --json` prints."""
+        return self._do("why", options)
+
     def tensorboard(self, **options: Any) -> None:
         """Show TensorBoard."""
         self._do("tensorboard", options)

@@ -228,6 +228,7 @@ function RunSection({ run, actions }: { run: Run; actions: Actions }): React.Rea
         <progress value={run.share} max={1} aria-label="Progress of the run" />
       )}
       {run.progress && <p>{run.progress}</p>}
+      {run.stall && <p className="tfcluster-busy">{run.stall}</p>}
       {run.metrics.length > 0 && (
         <p className="tfcluster-metrics">
           {run.metrics.map(([name, value]) => `${name} ${metric(value)}`).join(" · ")}
@@ -291,6 +292,7 @@ function ExecutorRows(props: { executor: Executor; gpus: boolean; open: () => vo
   const { executor: e, gpus, open } = props;
   const remarks = [
     e.behind > 0 ? `${thousands(e.behind)} steps behind` : "",
+    e.slowdown > 0 ? `${e.slowdown.toPrecision(2)}× slower on its own` : "",
     e.silent > 0 ? `no heartbeat for ${e.silent.toFixed(0)} s` : "",
     e.restarts > 0 ? `restarted ${e.restarts.toString()} times` : "",
     e.why,

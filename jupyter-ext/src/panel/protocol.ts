@@ -23,6 +23,8 @@ export interface Executor {
   silent: number;
   step: number;
   behind: number;
+  /** Of a straggler: the time of its step on its own, divided by the median of the tasks. */
+  slowdown: number;
   restarts: number;
   /** The task's process exists. */
   runs: boolean;
@@ -45,6 +47,8 @@ export interface Run {
   started: number;
   seconds: number;
   progress: string;
+  /** Which tasks hold the run up. */
+  stall: string;
   /** Of the steps that are done, 0 to 1; -1: unknown. */
   share: number;
   metrics: [string, number][];
@@ -175,6 +179,7 @@ function readExecutor(e: Fields): Executor {
     silent: count(e.silent),
     step: count(e.step),
     behind: count(e.behind),
+    slowdown: count(e.slowdown),
     restarts: count(e.restarts),
     runs: flag(e.runs),
     cpu: count(e.cpu),
@@ -195,6 +200,7 @@ function readRun(r: Fields): Run {
     started: count(r.started),
     seconds: count(r.seconds),
     progress: text(r.progress),
+    stall: text(r.stall),
     share: typeof r.share === "number" ? r.share : -1,
     metrics: metrics.map(([name, value]): [string, number] => [name, count(value)]).sort(),
     failure: text(r.failure),

@@ -1,0 +1,50 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Ended returns how a run ended that is over, or what one waits for that has not begun.
+func Ended(st *clusterpb.RunStatus) *clusterpb.WhyReply {
+	if st.GetId() == 0 {
+		return &clusterpb.WhyReply{Text: "no run has been started"}
+	}
+	r := &clusterpb.WhyReply{Run: st.GetId()}
+	if state := st.GetState(); state != cluster.RunFinished && state != cluster.RunFailed && state != cluster.RunStopped {
+		r.Text = fmt.Sprintf("run %d is %s", st.GetId(), state)
+		if w := st.GetWaiting(); w != "" {
+			r.Text += ": it waits for " + w
+		}
+		return r
+	}
+	took := time.Duration(st.GetSeconds() * float64(time.Second))
+	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ending(st.GetState()), seconds(took))
+	f := st.GetFailure()
+	switch summary := strings.TrimSpace(f.GetSummary()); {
+	case summary != "":
+		text += ": " + summary
+	case f.GetException() != "":
+		text += ": " + f.GetException()
+	}
+	if n := len(f.GetEchoes()); n > 0 {
+		text += fmt.Sprintf("; %s failed because of that", strings.Join(f.GetEchoes(), ", "))
+	}
+	if st.GetState() == cluster.RunFailed && f.GetTask() != "" {
+		r.Culprits, r.Certain = []string{f.GetTask()}, true
+	}
+	r.Text = text
+	return r
+}
+
+// ending is the state of a run as a verb.
+func ending(state string) string {
+	if state == cluster.RunStopped {
+		return "was stopped"
+	}
+	return state
+}
