@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/git"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -80,6 +82,9 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	return result.OfRun(m.Name, run), nil
 }
 
+// gitLimit is how long a start waits for the state of the notebook's repository.
+const gitLimit = 150 * time.Millisecond
+
 // prepare returns the request of a start; an interrupt cancels it.
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	ctx, cancel := interruptible(ctx, inv.out)
@@ -100,6 +105,13 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
+	commit := make(chan *clusterpb.GitCommit, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, gitLimit)
+		defer cancel()
+		commit <- git.State(ctx, req.GetOptions().GetWorkingDir())
+	}()
+	defer func() { req.Git = <-commit }()
 	if !req.GetAgain() {
 		req.Program, err = inv.program(ctx, reserved)
 		return req, err

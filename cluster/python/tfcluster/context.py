@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfcluster.channel import Channel, number
-from tfcluster.local_files import local_copies
+from tfcluster.local_files import local_copies, used
 
 if TYPE_CHECKING:
     from tfcluster.feed import DataFeed
@@ -126,8 +126,11 @@ class Context:
             )
         uri = self.absolute_path(uri)
         if uri.startswith("hdfs:"):  # the agent copies: no libhdfs, no Java
-            return self._channel.copy(uri, share)
-        return local_copies(uri, share, self._copy_dir, self._host)
+            copies = self._channel.copy(uri, share)
+        else:
+            copies = local_copies(uri, share, self._copy_dir, self._host)
+        self._channel.send("manifest", manifest={"data": {uri: used(copies)}})
+        return copies
 
     @property
     def epochs(self) -> int:
