@@ -150,6 +150,9 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p != nil && !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
+	}
 	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
 	if err != nil {
 		return nil, err

@@ -169,8 +169,15 @@ class Context:
                 workers=self.num_workers,
                 seed=self.worker_num,
                 task=f"{self.job_name}:{self.task_index}",
+                began=self._fed,
             )
         return self._feed
+
+    def _fed(self, plan: Mapping[str, Any]) -> None:
+        """Record in the manifest what is fed, and after the feed how many records."""
+        assert self._feed is not None
+        use = {"by": "feed", "rows": self._feed.records}
+        self._channel.send("manifest", manifest={"data": {str(plan.get("data") or "data of the notebook"): use}})
 
     def group(self) -> tuple[str, str]:
         """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
@@ -187,6 +194,7 @@ class Context:
         if self._feed is None or not self._feed.begun:
             return {}
         self._feed.end()
+        self._fed(self._feed.plan)
         if self.mode != "evaluate":
             return {}
         found = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report

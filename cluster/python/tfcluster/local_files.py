@@ -32,7 +32,7 @@ def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str
 
 
 def used(copies: list[str]) -> dict[str, object]:
-    """Describe copies as DataUse of manifest.proto does. The folder of a copy depends on its file's path, size and time."""
+    """Describe copies as DataUse of manifest.proto: the folder of a copy depends on its file's path, size and time."""
     versions = hashlib.sha256("\0".join(os.path.basename(os.path.dirname(path)) for path in copies).encode())
     size = sum(os.path.getsize(path) for path in copies)
     return {"by": "local_copy", "files": len(copies), "bytes": size, "version": versions.hexdigest()[:12]}

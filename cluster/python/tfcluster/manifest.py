@@ -139,7 +139,9 @@ class Manifest:
     def _send(self, part: dict[str, Any]) -> None:
         fresh = {name: value for name, value in part.items() if value and self._sent.get(name) != value}
         if fresh:
-            self._sent.update({name: value.copy() if isinstance(value, dict) else value for name, value in fresh.items()})
+            self._sent.update(
+                {name: value.copy() if isinstance(value, dict) else value for name, value in fresh.items()}
+            )
             self._channel.send("manifest", manifest=fresh)
 
 
