@@ -5925,7 +5925,7 @@ type StartRequest struct {
 	Program *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
 	Again   bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, arguments, mode and epochs, in the same folder; its environment with the new one on top
 	Replace bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
-	Git     *GitCommit             `protobuf:"bytes,40,opt,name=git,proto3" json:"git,omitempty"`         // of the notebook's folder; absent: none
+	Git     *GitCommit             `protobuf:"bytes,40,opt,name=git,proto3" json:"git,omitempty"`         // of the notebook's folder, for a driver on another host; absent: none
 	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`     // the request's files, for a driver that cannot read them: the engine's store has their contents
 	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
 	// Options of clients before protocol 2. The coordinator reads them if there are no options;

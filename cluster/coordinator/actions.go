@@ -50,8 +50,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.RunEntered:
 			rec := c.runs.find(c.lc.Run().Spec.ID)
 			rec.entered = true
-			c.compareTasks(rec)
-			c.later(rec)
+			c.entered(rec, c.runs.program.GetOptions().GetWorkingDir())
 		case lifecycle.RunOver:
 			c.runOver(nil)
 		case lifecycle.StartFailed:

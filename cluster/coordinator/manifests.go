@@ -11,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/git"
 	"github.com/tfcluster/tfcluster/cluster/manifest"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
@@ -54,6 +55,31 @@ func (c *Coordinator) later(rec *record) {
 	if _, set := c.timers[name]; !set {
 		c.after(name, manifestDelay, func() { c.compareTasks(rec); c.writeManifest(rec) })
 	}
+}
+
+// gitLimit is how long git may take in the notebook's folder.
+const gitLimit = 10 * time.Second
+
+// entered completes a run's manifest when all its tasks have entered the program. git is asked only then, because the
+// start would have to wait for it. Loop only.
+func (c *Coordinator) entered(rec *record, notebook string) {
+	c.compareTasks(rec)
+	c.later(rec)
+	if c.cfg.Request.GetEngine()[cluster.EngineManaged] != "" || rec.manifests.run == nil || rec.manifests.run.GetGit() != nil || notebook == "" {
+		return
+	}
+	c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.working, gitLimit)
+		defer cancel()
+		if commit := git.State(ctx, notebook); commit != nil {
+			c.post(func() {
+				rec.manifests.run.Git, rec.manifests.changed = commit, true
+				if c.later(rec); !rec.over.IsZero() {
+					c.writeManifest(rec)
+				}
+			})
+		}
+	})
 }
 
 // compareTasks adds a note for each new difference between the tasks of a run. Loop only.

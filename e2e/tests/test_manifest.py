@@ -7,7 +7,7 @@ import pathlib
 import re
 import subprocess
 
-from conftest import Notebook
+from conftest import Notebook, wait_for
 
 RESERVE = "%tfcluster reserve --backend local --workers 3 --dir {}"
 FUNCTION = """
@@ -47,13 +47,18 @@ def manifest(runs: pathlib.Path, run: int) -> dict:
 def test_differences_between_runs(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """history --diff and --compare in a notebook and a shell, of a living cluster and after its end."""
     runs = tmp_path / "runs"
-    subprocess.run(["git", "init", "-q", tmp_path], check=True, env=env)
+    (tmp_path / "README").write_text("of the notebook")
+    for words in (["init", "-q", "-b", "main"], ["add", "README"], ["commit", "-q", "-m", "first"]):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        subprocess.run(command, check=True, env=env, cwd=tmp_path)
     notebook.ok(RESERVE.format(runs))
     for run, (rate, seed) in enumerate(((0.5, 7), (0.25, 8)), start=1):
         notebook.ok(FUNCTION.format(rate=rate, seed=seed))
         notebook.ok(f"%tfcluster start --env COLOUR=c{run} --env MY_TOKEN=geheim main_fun --batch {run}")
         notebook.ok("%tfcluster wait")
+    wait_for("git's answer", lambda: all("git" in manifest(runs, run) for run in (1, 2)))
     first = manifest(runs, 1)
+    assert first["git"]["branch"] == "main" and len(first["git"]["commit"]) == 40, first["git"]
     common = first["common"]
     assert common["values"] == {"LR": "0.5"} and common["packages"]["numpy"] and common["versions"]["Python"]
     assert "def scaled" in first["tasks"]["worker:0"]["sources"]["main_fun"] and len(first["tasks"]) == 3

@@ -167,6 +167,27 @@ def test_the_version_is_that_of_the_package_that_is_imported(stub: Path) -> None
     assert said["absent"] == ["gone"]
 
 
+def test_what_was_imported_before_a_fork_is_kept(stub: Path) -> None:
+    """And what was imported since is added."""
+    program = """
+        import json, sys
+        from tfcluster import manifest
+        import numpy
+        manifest.warm()
+        import stub_package
+        sys.path.insert(0, "/nothing")
+        found = manifest.Folders(manifest._warm)
+        print(json.dumps([found.packages(["single", "gone"]), manifest.Folders().packages(["single", "gone"])]))
+    """
+    path = os.pathsep.join([str(stub), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    out = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True, text=True)
+    after, anew = json.loads(out.stdout)
+    assert after == anew
+    assert {"numpy": "1.26.4", "stub_package": "0.3", "single": "1.0"}.items() <= after[0].items()
+    assert after[1] == ["gone"]
+
+
 def test_imports_of_a_text() -> None:
     text = """
 import a.b as c, d

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from typing import Any
 from tfcluster.channel import Channel
 
 MAX_SOURCE = 64 << 10  # bytes of a file whose text is kept
+MAX_SOURCES = 256 << 10  # bytes of all of them
 MAX_FILE = 1 << 20  # bytes of a module whose hash is taken
 MAX_FILES = 200  # modules whose hashes are taken
 MAX_REPR = 200  # characters of a value
@@ -96,30 +98,34 @@ class Manifest:
             seed = os.environ.get("PYTHONHASHSEED")
             self._send({"seeds": {"PYTHONHASHSEED": seed} if seed else {}, **self._described()})
 
+    def sources(self) -> None:
+        """Send the texts of the program and its modules, for which a start does not wait."""
+        with contextlib.suppress(Exception):
+            kept, size = {}, 0
+            for name, text in self._texts.items() if self._keeps_sources else ():
+                if len(text) <= MAX_SOURCE and size + len(text) <= MAX_SOURCES:
+                    kept[name] = text
+                    size += len(text)
+            self._send({"sources": kept})
+
     def end(self) -> None:
         """Send what the program has imported and set since then."""
         with contextlib.suppress(Exception):
             self._send({"seeds": seeds(), **self._described()})
-
-    def data(self, uri: str, **use: Any) -> None:
-        """Send that the program uses data; see DataUse."""
-        with contextlib.suppress(Exception):
-            self._send({"data": {uri: use}})
+            self.sources()
 
     def _described(self) -> dict[str, Any]:
-        folders = Folders()
+        folders = Folders(_warm)
         packages, absent = folders.packages({name for text in self._texts.values() for name in imported_by(text)})
         for name, path in folders.modules.items():
             if not (self._modules_dir and path.startswith(self._modules_dir + os.sep)):
                 self._add_file(name, path)
-        kept = self._texts if self._keeps_sources else {}
         return {
             "python": sys.executable,
             "versions": versions(),
             "packages": packages,
             "absent": absent,
             "code": self._code,
-            "sources": {name: text for name, text in kept.items() if len(text) <= MAX_SOURCE},
             "values": self._values,
             "arguments": self._arguments,
         }
@@ -149,22 +155,31 @@ class Manifest:
 
 
 class Folders:
-    """What is in the folders of sys.path, each listed once."""
+    """What is in the folders of sys.path, each listed once, and which of it is imported.
 
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[set[str], dict[str, str]]] = {}
+    With another object, made before a fork, only what was imported since is looked at: to look at every module would
+    copy the pages that the process shares with its parent.
+    """
+
+    def __init__(self, before: Folders | None = None) -> None:
+        self._seen: dict[str, tuple[set[str], dict[str, str]]] = dict(before._seen) if before else {}
+        self._found: dict[str, str] = dict(before._found) if before else {}  # versions of imported packages
+        self._looked = before._looked if before else 0  # length of sys.modules at that time
         self.modules: dict[str, str] = {}  # of the user, which no package has: path by name
 
     def packages(self, named: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         """Return the versions of the imported and the named packages, and the named ones that are not installed."""
-        found: dict[str, str] = {}
         absent = []
+        found = self._found
         standard = sys.stdlib_module_names
-        for name in {module.partition(".")[0] for module in list(sys.modules)}:
+        fresh = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - self._looked)))
+        self._looked = len(sys.modules)
+        for name in {module.partition(".")[0] for module in fresh}:
             if name not in standard and not name.startswith("_") and name != "tfcluster":
                 self._imported(name, sys.modules.get(name), found)
-        for name in set(named) - standard - {"tfcluster"} - sys.modules.keys():
-            if not self._installed(name, found):
+        for name in set(named):
+            known = name in standard or name in sys.modules or name == "tfcluster"
+            if not known and not self._installed(name, found):
                 absent.append(name)
         for path in sys.path:
             for name, version in self._list(path)[1].items():
@@ -230,6 +245,18 @@ class Folders:
                         modules.add(name)
         self._seen[folder] = modules, versions
         return modules, versions
+
+
+_warm: Folders | None = None  # of the process that forks tasks
+
+
+def warm() -> None:
+    """Look at what this process has imported, before it forks tasks."""
+    global _warm
+    with contextlib.suppress(Exception):
+        folders = Folders()
+        folders.packages(())
+        _warm = folders
 
 
 def _normal(name: str) -> str:

@@ -135,6 +135,7 @@ class Task:
             program = self._load()
             self.manifest.start()
             self._entered()
+            self.manifest.sources()
             result = program()
             self._result(result, self.context.end_feed(result))
             return 0
