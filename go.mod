@@ -9,6 +9,7 @@ ignore ./e2e/lab/node_modules
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/NVIDIA/go-nvml v0.13.1-0
+	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/colinmarc/hdfs/v2 v2.4.0
 	github.com/go-zeromq/zmq4 v0.17.0
 	github.com/gorilla/websocket v1.5.3

@@ -81,6 +81,11 @@ func FoldTasks(names []string) string {
 	if len(names) == 1 {
 		return names[0]
 	}
+	return fmt.Sprintf("%s ×%d", TaskList(names), len(names))
+}
+
+// TaskList is FoldTasks without the number of tasks.
+func TaskList(names []string) string {
 	var tasks []TaskID
 	for _, name := range names {
 		if t, err := ParseTask(name); err == nil {
@@ -88,7 +93,7 @@ func FoldTasks(names []string) string {
 		}
 	}
 	slices.SortFunc(tasks, CompareTasks)
-	return fmt.Sprintf("%s ×%d", foldTasks(tasks), len(names))
+	return foldTasks(tasks)
 }
 
 // foldTasks returns the names of tasks, which are in the order of CompareTasks.

@@ -26,6 +26,8 @@ type controlMessage struct {
 	Text    string  `json:"text"`
 	Warning bool    `json:"warning"`
 
+	Manifest json.RawMessage `json:"manifest"` // a TaskManifest
+
 	// fields of one op each
 	progress
 	failure

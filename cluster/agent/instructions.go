@@ -212,6 +212,9 @@ func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*interpr
 			time.Sleep(interpreter.RewarmPause / 10) // until its keeper has dropped it
 			continue
 		}
+		if err == nil {
+			a.sendManifest(t, request)
+		}
 		return p, err
 	}
 }

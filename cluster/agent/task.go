@@ -328,6 +328,12 @@ func (t *task) handleControl(m controlMessage) {
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}
+	case "manifest":
+		part := parseManifest(m.Manifest)
+		if part == nil {
+			return
+		}
+		e.Event = &clusterpb.TaskEvent_Manifest{Manifest: part}
 	case "step":
 		e.Event = &clusterpb.TaskEvent_Step{Step: m.step()}
 	case "activity":

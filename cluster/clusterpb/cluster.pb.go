@@ -1368,6 +1368,7 @@ type TaskEvent struct {
 	//	*TaskEvent_Step
 	//	*TaskEvent_Stopping
 	//	*TaskEvent_Activity
+	//	*TaskEvent_Manifest
 	//	*TaskEvent_Nccl
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
@@ -1522,6 +1523,15 @@ func (x *TaskEvent) GetActivity() *Activity {
 	return nil
 }
 
+func (x *TaskEvent) GetManifest() *TaskManifest {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Manifest); ok {
+			return x.Manifest
+		}
+	}
+	return nil
+}
+
 func (x *TaskEvent) GetNccl() *NCCLChoice {
 	if x != nil {
 		if x, ok := x.Event.(*TaskEvent_Nccl); ok {
@@ -1575,6 +1585,10 @@ type TaskEvent_Activity struct {
 	Activity *Activity `protobuf:"bytes,13,opt,name=activity,proto3,oneof"`
 }
 
+type TaskEvent_Manifest struct {
+	Manifest *TaskManifest `protobuf:"bytes,25,opt,name=manifest,proto3,oneof"`
+}
+
 type TaskEvent_Nccl struct {
 	Nccl *NCCLChoice `protobuf:"bytes,40,opt,name=nccl,proto3,oneof"`
 }
@@ -1598,6 +1612,8 @@ func (*TaskEvent_Step) isTaskEvent_Event() {}
 func (*TaskEvent_Stopping) isTaskEvent_Event() {}
 
 func (*TaskEvent_Activity) isTaskEvent_Event() {}
+
+func (*TaskEvent_Manifest) isTaskEvent_Event() {}
 
 func (*TaskEvent_Nccl) isTaskEvent_Event() {}
 
@@ -5925,6 +5941,7 @@ type StartRequest struct {
 	Program *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
 	Again   bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, arguments, mode and epochs, in the same folder; its environment with the new one on top
 	Replace bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
+	Git     *GitCommit             `protobuf:"bytes,40,opt,name=git,proto3" json:"git,omitempty"`         // of the notebook's folder, for a driver on another host; absent: none
 	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`     // the request's files, for a driver that cannot read them: the engine's store has their contents
 	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
 	// Options of clients before protocol 2. The coordinator reads them if there are no options;
@@ -6005,6 +6022,13 @@ func (x *StartRequest) GetReplace() bool {
 		return x.Replace
 	}
 	return false
+}
+
+func (x *StartRequest) GetGit() *GitCommit {
+	if x != nil {
+		return x.Git
+	}
+	return nil
 }
 
 func (x *StartRequest) GetGiven() []*Shipped {
@@ -7608,7 +7632,8 @@ func (x *DetachRequest) GetUndo() bool {
 
 type HistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	All           bool                   `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"` // also runs of earlier clusters in the directory
+	All           bool                   `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"`                     // also runs of earlier clusters in the directory
+	Manifests     []int32                `protobuf:"varint,20,rep,packed,name=manifests,proto3" json:"manifests,omitempty"` // runs whose manifests are returned too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7650,11 +7675,19 @@ func (x *HistoryRequest) GetAll() bool {
 	return false
 }
 
+func (x *HistoryRequest) GetManifests() []int32 {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
+}
+
 type HistoryReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*RunStatus           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`    // the cluster's applications, oldest first
-	Earlier       int32                  `protobuf:"varint,3,opt,name=earlier,proto3" json:"earlier,omitempty"` // number of runs of earlier clusters in the directory that are not in runs
+	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`                                                                                   // the cluster's applications, oldest first
+	Earlier       int32                  `protobuf:"varint,3,opt,name=earlier,proto3" json:"earlier,omitempty"`                                                                                // number of runs of earlier clusters in the directory that are not in runs
+	Manifests     map[int32]*RunManifest `protobuf:"bytes,20,rep,name=manifests,proto3" json:"manifests,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // those asked for, as far as they exist
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7708,6 +7741,13 @@ func (x *HistoryReply) GetEarlier() int32 {
 		return x.Earlier
 	}
 	return 0
+}
+
+func (x *HistoryReply) GetManifests() map[int32]*RunManifest {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
 }
 
 // Lease is an application of the engine, e.g. of YARN.
@@ -8881,7 +8921,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\x1a\x1ecluster/clusterpb/stacks.proto\x1a\x1bcluster/clusterpb/why.proto\"\xd6\x04\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\x1a\x1ecluster/clusterpb/fabric.proto\x1a cluster/clusterpb/manifest.proto\x1a\x1ecluster/clusterpb/stacks.proto\x1a\x1bcluster/clusterpb/why.proto\"\xd6\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -8982,7 +9022,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x81\x05\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xbb\x05\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8997,7 +9037,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
 	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
 	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstopping\x124\n" +
-	"\bactivity\x18\r \x01(\v2\x16.tfcluster.v1.ActivityH\x00R\bactivity\x12.\n" +
+	"\bactivity\x18\r \x01(\v2\x16.tfcluster.v1.ActivityH\x00R\bactivity\x128\n" +
+	"\bmanifest\x18\x19 \x01(\v2\x1a.tfcluster.v1.TaskManifestH\x00R\bmanifest\x12.\n" +
 	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceH\x00R\x04ncclB\a\n" +
 	"\x05event\"\x0e\n" +
 	"\fServerJoined\"\xa1\x01\n" +
@@ -9386,11 +9427,12 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
 	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x18\n" +
-	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\xaf\x05\n" +
+	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\xda\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
-	"\areplace\x18\t \x01(\bR\areplace\x12+\n" +
+	"\areplace\x18\t \x01(\bR\areplace\x12)\n" +
+	"\x03git\x18( \x01(\v2\x17.tfcluster.v1.GitCommitR\x03git\x12+\n" +
 	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x122\n" +
 	"\aoptions\x18\x1f \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12\x1a\n" +
 	"\x06resume\x18\x03 \x01(\tB\x02\x18\x01R\x06resume\x12%\n" +
@@ -9583,13 +9625,18 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"#\n" +
 	"\rDetachRequest\x12\x12\n" +
-	"\x04undo\x18\x01 \x01(\bR\x04undo\"\"\n" +
+	"\x04undo\x18\x01 \x01(\bR\x04undo\"@\n" +
 	"\x0eHistoryRequest\x12\x10\n" +
-	"\x03all\x18\x01 \x01(\bR\x03all\"\x82\x01\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\x12\x1c\n" +
+	"\tmanifests\x18\x14 \x03(\x05R\tmanifests\"\xa4\x02\n" +
 	"\fHistoryReply\x12+\n" +
 	"\x04runs\x18\x01 \x03(\v2\x17.tfcluster.v1.RunStatusR\x04runs\x12+\n" +
 	"\x06leases\x18\x02 \x03(\v2\x13.tfcluster.v1.LeaseR\x06leases\x12\x18\n" +
-	"\aearlier\x18\x03 \x01(\x05R\aearlier\"L\n" +
+	"\aearlier\x18\x03 \x01(\x05R\aearlier\x12G\n" +
+	"\tmanifests\x18\x14 \x03(\v2).tfcluster.v1.HistoryReply.ManifestsEntryR\tmanifests\x1aW\n" +
+	"\x0eManifestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.tfcluster.v1.RunManifestR\x05value:\x028\x01\"L\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1d\n" +
@@ -9724,7 +9771,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9850,18 +9897,22 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 121: tfcluster.v1.LogsRequest.AfterEntry
 	nil,                          // 122: tfcluster.v1.LogsRequest.BeforeEntry
 	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
-	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
-	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
-	(*Activity)(nil),             // 127: tfcluster.v1.Activity
-	(*NCCLChoice)(nil),           // 128: tfcluster.v1.NCCLChoice
-	(*TakeSnapshot)(nil),         // 129: tfcluster.v1.TakeSnapshot
-	(*StacksRequest)(nil),        // 130: tfcluster.v1.StacksRequest
-	(*WhyRequest)(nil),           // 131: tfcluster.v1.WhyRequest
-	(*FabricRequest)(nil),        // 132: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 133: tfcluster.v1.StacksReply
-	(*WhyReply)(nil),             // 134: tfcluster.v1.WhyReply
-	(*FabricReply)(nil),          // 135: tfcluster.v1.FabricReply
+	nil,                          // 124: tfcluster.v1.HistoryReply.ManifestsEntry
+	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*SnapshotTaken)(nil),        // 126: tfcluster.v1.SnapshotTaken
+	(*Fabric)(nil),               // 127: tfcluster.v1.Fabric
+	(*Activity)(nil),             // 128: tfcluster.v1.Activity
+	(*TaskManifest)(nil),         // 129: tfcluster.v1.TaskManifest
+	(*NCCLChoice)(nil),           // 130: tfcluster.v1.NCCLChoice
+	(*TakeSnapshot)(nil),         // 131: tfcluster.v1.TakeSnapshot
+	(*GitCommit)(nil),            // 132: tfcluster.v1.GitCommit
+	(*RunManifest)(nil),          // 133: tfcluster.v1.RunManifest
+	(*StacksRequest)(nil),        // 134: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 135: tfcluster.v1.WhyRequest
+	(*FabricRequest)(nil),        // 136: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 137: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 138: tfcluster.v1.WhyReply
+	(*FabricReply)(nil),          // 139: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9874,11 +9925,11 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
 	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
 	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	125, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
+	126, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
 	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
 	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	126, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
+	127, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
 	10,  // 15: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
 	11,  // 16: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
 	14,  // 17: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
@@ -9892,160 +9943,164 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 25: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 26: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 27: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	127, // 28: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
-	128, // 29: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
-	112, // 30: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 31: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 32: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 33: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 34: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 35: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 36: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 37: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 38: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 39: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 40: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 41: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 42: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	129, // 43: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 44: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 45: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 46: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 47: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 48: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 49: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 50: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 51: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 52: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 53: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 54: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 55: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 56: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 57: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 58: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 59: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 60: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 61: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 62: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 63: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 64: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 65: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 66: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 67: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 68: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 69: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 70: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 71: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 72: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 73: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 74: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 75: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 76: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 77: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 78: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 79: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 80: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 81: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 82: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 83: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 84: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 85: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 86: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 87: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 88: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 89: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 90: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 91: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 92: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 93: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 94: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 95: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 96: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 97: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 98: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 99: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 100: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 101: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	128, // 102: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 103: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 104: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 105: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 106: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 107: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 108: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 109: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 110: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 111: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 112: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 113: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 114: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 115: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 116: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 117: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 118: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 119: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 120: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 121: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 122: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 123: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 124: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 125: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 126: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 127: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 128: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 129: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 130: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 131: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 132: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 133: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 134: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	130, // 135: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	131, // 136: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
-	75,  // 137: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 138: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 139: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 140: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 141: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 142: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 143: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 144: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 145: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 146: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	132, // 147: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 148: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 149: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 150: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 151: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 152: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 153: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 154: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 155: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 156: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 157: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 158: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 159: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 160: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 161: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	133, // 162: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	134, // 163: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
-	77,  // 164: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 165: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 166: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 167: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 168: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 169: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 170: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 171: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 172: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 173: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	135, // 174: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 175: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 176: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	150, // [150:177] is the sub-list for method output_type
-	123, // [123:150] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	128, // 28: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	129, // 29: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
+	130, // 30: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	112, // 31: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 32: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 33: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 34: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 35: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 36: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 37: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 38: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 39: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 40: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 41: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 42: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 43: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	131, // 44: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 45: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 46: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 47: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 48: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 49: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 50: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 51: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 52: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 53: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 54: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 55: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 56: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 57: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 58: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 59: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 60: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 61: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 62: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 63: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 64: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 65: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 66: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 67: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 68: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 69: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 70: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 71: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 72: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 73: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 74: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 75: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 76: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 77: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 78: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 79: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 80: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 81: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 82: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 83: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 84: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	132, // 85: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
+	31,  // 86: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 87: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 88: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 89: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 90: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 91: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 92: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 93: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 94: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 95: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 96: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 97: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 98: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 99: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 100: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 101: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 102: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 103: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	130, // 104: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 105: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 106: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 107: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 108: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 109: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 110: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 111: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 112: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	124, // 113: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
+	9,   // 114: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 115: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 116: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 117: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 118: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 119: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 120: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 121: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 122: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 123: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 124: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 125: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	133, // 126: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
+	3,   // 127: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 128: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 129: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 130: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 131: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 132: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 133: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 134: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 135: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 136: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 137: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 138: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	134, // 139: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	135, // 140: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 141: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 142: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 143: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 144: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 145: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 146: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 147: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 148: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 149: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 150: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	136, // 151: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 152: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 153: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 154: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 155: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 156: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 157: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 158: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 159: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 160: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 161: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 162: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 163: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 164: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 165: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	137, // 166: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	138, // 167: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 168: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 169: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 170: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 171: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 172: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 173: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 174: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 175: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 176: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 177: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	139, // 178: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 179: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 180: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	154, // [154:181] is the sub-list for method output_type
+	127, // [127:154] is the sub-list for method input_type
+	127, // [127:127] is the sub-list for extension type_name
+	127, // [127:127] is the sub-list for extension extendee
+	0,   // [0:127] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -10054,6 +10109,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		return
 	}
 	file_cluster_clusterpb_fabric_proto_init()
+	file_cluster_clusterpb_manifest_proto_init()
 	file_cluster_clusterpb_stacks_proto_init()
 	file_cluster_clusterpb_why_proto_init()
 	file_cluster_clusterpb_cluster_proto_msgTypes[0].OneofWrappers = []any{
@@ -10080,6 +10136,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Step)(nil),
 		(*TaskEvent_Stopping)(nil),
 		(*TaskEvent_Activity)(nil),
+		(*TaskEvent_Manifest)(nil),
 		(*TaskEvent_Nccl)(nil),
 	}
 	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{
@@ -10107,7 +10164,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   122,
+			NumMessages:   123,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

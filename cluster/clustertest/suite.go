@@ -50,6 +50,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a barrier waits for all", testBarrier},
 		{"tasks make collective calls", testCollective},
 		{"a cluster has no runs of earlier ones unless requested", testSameDirectory},
+		{"what tasks ran with is recorded, and differences are noted", testManifest},
 		{"every task has a result, the run's result is that of worker:0", testResults},
 	} {
 		if !names.MatchString(c.name) {

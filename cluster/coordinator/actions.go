@@ -48,7 +48,9 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.LaunchTask:
 			c.launch(a)
 		case lifecycle.RunEntered:
-			c.runs.find(c.lc.Run().Spec.ID).entered = true
+			rec := c.runs.find(c.lc.Run().Spec.ID)
+			rec.entered = true
+			c.entered(rec, c.runs.program.GetOptions().GetWorkingDir())
 		case lifecycle.RunOver:
 			c.runOver(nil)
 		case lifecycle.StartFailed:

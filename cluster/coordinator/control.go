@@ -273,6 +273,9 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
+	if h.Manifests, err = c.readManifests(ctx, req.GetManifests()); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
 	return h, nil
 }
 

@@ -27,7 +27,6 @@ type executors struct {
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
 	pendingFiles map[cluster.ExecutorID]pendingFiles  // files that executors with disks of their own still have to send
-	pythons      pythons                              // as agents reported them
 	gpus         map[cluster.ExecutorID]*samples.GPUs // their use in the last heartbeat
 	samples      *samples.Store                       // used by any goroutine
 	snapshots    *snapshots.Collector                 // answers of agents to the rounds in which they were asked

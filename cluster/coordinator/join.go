@@ -148,7 +148,6 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	c.execs.agents[conn.exec] = conn
 	hello.Python = c.relevantPython(hello.GetPython())
 	c.execs.hellos[conn.exec] = hello
-	c.execs.pythons.set(conn.exec, hello.GetHost(), hello.GetPython())
 	c.reportJoined(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{
@@ -191,7 +190,6 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	case *clusterpb.AgentMessage_Warmed:
 		python := c.relevantPython(m.Warmed.GetPython())
 		c.execs.hellos[conn.exec].Python = python
-		c.execs.pythons.set(conn.exec, c.execs.hellos[conn.exec].GetHost(), python)
 		if c.lacksEnvironment(python) {
 			return
 		}
@@ -235,14 +233,11 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	}
 }
 
-// checkPython says what matters about an executor's Python, once for the cluster.
+// checkPython says why an executor's Python cannot be used, once for the cluster.
 func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	x := c.lc.Executor(id)
 	if p.GetError() != "" {
 		c.noteOnce(fmt.Sprintf("Python on %s: %s", x.Host, p.GetError()))
-	}
-	for _, text := range c.execs.pythons.differences(id) {
-		c.noteOnce(text)
 	}
 }
 
@@ -317,6 +312,8 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.handle(lifecycle.StepAnswered{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Step: ev.Step})
 	case *clusterpb.TaskEvent_Stopping:
 		c.handle(lifecycle.StopReached{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id})
+	case *clusterpb.TaskEvent_Manifest:
+		c.manifested(rec, e)
 	case *clusterpb.TaskEvent_Note:
 		c.note(id.String()+": "+ev.Note.GetText(), ev.Note.GetWarning())
 		c.subs.wake()

@@ -18,19 +18,20 @@ import (
 // record is the state of a run to show: its tasks and its metrics by step. Owned by the
 // coordinator's loop.
 type record struct {
-	status  *clusterpb.RunStatus
-	began   time.Time
-	over    time.Time // zero until its outcome is known
-	entered bool
-	gone    bool // all its processes have ended
-	loaded  bool // loaded from disk; its status does not change
-	shown   shown
-	tasks   map[cluster.TaskID]*taskRecord
-	outputs outputs
-	values  values
-	lead    string // the task whose steps are the run's
-	speed   speed
-	stall   stallCheck
+	status    *clusterpb.RunStatus
+	began     time.Time
+	over      time.Time // zero until its outcome is known
+	entered   bool
+	gone      bool // all its processes have ended
+	loaded    bool // loaded from disk; its status does not change
+	shown     shown
+	tasks     map[cluster.TaskID]*taskRecord
+	outputs   outputs
+	values    values
+	manifests manifests
+	lead      string // the task whose steps are the run's
+	speed     speed
+	stall     stallCheck
 	// unwritten are reported metrics that are not in an event file yet.
 	unwritten []Scalar
 }

@@ -115,6 +115,8 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	}
 	c.lastStatus(rec)
 	c.settleValues(rec)
+	c.compareTasks(rec)
+	c.writeManifest(rec)
 	c.writeRecord(rec)
 	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
 		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())

@@ -20,6 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/manifest"
 )
 
 // Start implements the Control service.
@@ -195,7 +196,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	id := c.runs.lastRun + 1
 	st := &clusterpb.RunStatus{
-		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
+		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: manifest.RedactWords(wordsOf(req.GetProgram())),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
 	c.files.setPaths(st)
@@ -249,7 +250,7 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	}
 	maps.Copy(env, o.GetEnv())
 	o.Env = env
-	r.Options, r.Given = o, req.GetGiven()
+	r.Options, r.Given, r.Git = o, req.GetGiven(), req.GetGit()
 	return r
 }
 
@@ -294,6 +295,7 @@ func (c *Coordinator) startPlanned(p *runPlan) *record {
 	c.runs.lastRun = p.status.GetId()
 	c.files.receiver.Allow(c.runs.lastRun)
 	rec := newRecord(p.status)
+	rec.manifests.run = c.manifestOf(p)
 	rec.shown.notesShown, rec.shown.notesAtStart = c.notes.total(), c.notes.total()
 	c.runs.records = append(c.runs.records, rec)
 	c.clients.detached = false

@@ -164,7 +164,7 @@ print("done", flush=True)
 	h.NameNode.Start()
 	h.AwaitHDFS()
 	shutDown(t, c)
-	h.checkFiles(t, "user/me/x/run-001", "checkpoints", "export", "logs", "run.json", "tasks")
+	h.checkFiles(t, "user/me/x/run-001", "checkpoints", "export", "logs", "run-manifest.json", "run.json", "tasks")
 	h.checkFiles(t, "user/me/x/run-001/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
 	h.checkFiles(t, "user/me/x/run-001/export", "saved_model.pb")
 	h.checkFiles(t, "user/me/x/run-001/tasks", "worker-0", "worker-1")
@@ -203,8 +203,8 @@ print("done", flush=True)
 	if !errors.Is(err, io.EOF) || len(kept) != 4 {
 		t.Errorf("the lines of the earlier cluster's run: %v %v", kept, err)
 	}
-	hist, err := c.History(ctx, &clusterpb.HistoryRequest{All: true})
-	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" {
+	hist, err := c.History(ctx, &clusterpb.HistoryRequest{All: true, Manifests: []int32{1, 2}})
+	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" || len(hist.GetManifests()) != 2 || len(hist.GetManifests()[1].GetTasks()) != 2 {
 		t.Errorf("history: %v %v", hist, err)
 	}
 	shutDown(t, c)

@@ -162,7 +162,7 @@ func ended(ctx context.Context, s Storage, run string) bool {
 }
 
 // scan reports whether everything in a folder is older than before, and whether the folder contains a file
-// that is neither the run's record nor one of its lines. top is set for the run's own folder.
+// that is neither the run's record, its manifest nor one of its lines. top is set for the run's own folder.
 func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before time.Time, top bool) (old, foreign bool, err error) {
 	if !info.ModTime().Before(before) {
 		return false, false, nil
@@ -172,7 +172,7 @@ func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before 
 		return false, false, err
 	}
 	for _, i := range infos {
-		ours := top && (i.Name() == RecordFile || i.Name() == rundir.Lines) || strings.HasSuffix(i.Name(), rundir.OwnEvents)
+		ours := top && (i.Name() == RecordFile || i.Name() == ManifestFile || i.Name() == rundir.Lines) || strings.HasSuffix(i.Name(), rundir.OwnEvents)
 		switch {
 		case !i.ModTime().Before(before):
 			return false, false, nil

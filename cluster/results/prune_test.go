@@ -19,6 +19,7 @@ func TestPrune(t *testing.T) {
 	old, before := time.Now().Add(-100*time.Hour), time.Now().Add(-50*time.Hour)
 	files := map[string]time.Time{
 		"a/run-001/run.json":                         old,
+		"a/run-001/run-manifest.json":                old,
 		"a/run-001/tasks/worker-0/000000000000.log":  old,
 		"a/run-002/run.json":                         old,
 		"b/run-001/run.json":                         old,

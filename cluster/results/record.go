@@ -2,12 +2,18 @@ package results
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
@@ -20,6 +26,9 @@ var recordReader = protojson.UnmarshalOptions{DiscardUnknown: true}
 
 // RecordFile is the name of a run's record in the run's folder.
 const RecordFile = "run.json"
+
+// ManifestFile is the name of what a run's tasks ran with, in the run's folder.
+const ManifestFile = rundir.Manifest
 
 // Interrupted reports whether a run was interrupted by the death of its driver.
 func Interrupted(st *clusterpb.RunStatus) bool {
@@ -52,8 +61,15 @@ func ReadRun(dir string, run int32) (*clusterpb.RunStatus, error) {
 }
 
 // WriteRun writes the record of a run into the run's folder.
-func WriteRun(folder string, st *clusterpb.RunStatus) error {
-	text, err := clusterpb.ToJSON(st, false)
+func WriteRun(folder string, st *clusterpb.RunStatus) error { return write(folder, RecordFile, st) }
+
+// WriteManifest writes what a run's tasks ran with into the run's folder.
+func WriteManifest(folder string, m *clusterpb.RunManifest) error {
+	return write(folder, ManifestFile, m)
+}
+
+func write(folder, name string, m proto.Message) error {
+	text, err := clusterpb.ToJSON(m, false)
 	if err != nil {
 		return err
 	}
@@ -61,7 +77,39 @@ func WriteRun(folder string, st *clusterpb.RunStatus) error {
 	if err := json.Indent(&b, text, "", "  "); err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(folder, RecordFile), b.Bytes())
+	return atomicfile.Write(filepath.Join(folder, name), b.Bytes())
+}
+
+// ReadManifests reads the manifests of runs, as far as they exist.
+func ReadManifests(ctx context.Context, f Folder, runs []int32) (map[int32]*clusterpb.RunManifest, error) {
+	found := map[int32]*clusterpb.RunManifest{}
+	for _, run := range runs {
+		m, err := ReadManifest(ctx, f, run)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			found[run] = m
+		}
+	}
+	return found, nil
+}
+
+// ReadManifest reads what a run's tasks ran with. It returns nil without an error if there is no such file, as in
+// runs of earlier versions and in runs that were not entered.
+func ReadManifest(ctx context.Context, f Folder, run int32) (*clusterpb.RunManifest, error) {
+	b, err := read(ctx, f, path.Join(rundir.Name(run), ManifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	m := &clusterpb.RunManifest{}
+	if err == nil {
+		err = recordReader.Unmarshal(b, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest of run %d: %w", run, err)
+	}
+	return m, nil
 }
 
 // KeepReprs replaces the values in a status by their reprs. It does not modify the results

@@ -97,7 +97,7 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 }
 
 func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error) {
-	b, err := r.read(ctx, path.Join(rundir.Name(n), RecordFile))
+	b, err := read(ctx, r.Folder, path.Join(rundir.Name(n), RecordFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the record of run %d: %w", n, err)
 	}
@@ -106,8 +106,8 @@ func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error
 	return st, nil
 }
 
-func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
-	f, err := r.Folder.Open(ctx, name)
+func read(ctx context.Context, folder Folder, name string) ([]byte, error) {
+	f, err := folder.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}

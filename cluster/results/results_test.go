@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
@@ -67,6 +68,36 @@ func TestResults(t *testing.T) {
 	gone := &Results{Dir: "/d", Folder: LocalFolder(filepath.Join(dir, "nothing"))}
 	if runs, err := gone.Runs(t.Context()); err != nil || len(runs) > 0 {
 		t.Errorf("empty directory: %v, %v", runs, err)
+	}
+}
+
+// TestManifest: what WriteManifest wrote is read again; a run without a manifest has none, without an error.
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "run-002"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := &clusterpb.RunManifest{Version: "1", Tasks: map[string]*clusterpb.TaskManifest{"worker:0": {Data: map[string]*clusterpb.DataUse{"/d": {Bytes: 1 << 40}}}}}
+	if err := WriteManifest(rundir.Dir(dir, 2), want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadManifests(t.Context(), LocalFolder(dir), []int32{1, 2})
+	if err != nil || len(got) != 1 || !proto.Equal(got[2], want) {
+		t.Errorf("the manifests are %v: %v", got, err)
+	}
+	file := filepath.Join(dir, "run-002", ManifestFile)
+	if err := os.WriteFile(file, []byte(`{"version":"2","of_a_later_version":{"x":1}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := ReadManifest(t.Context(), LocalFolder(dir), 2); err != nil || m.GetVersion() != "2" {
+		t.Errorf("of a later version: %v, %v", m, err)
+	}
+	if err := os.WriteFile(file, []byte("not JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadManifests(t.Context(), LocalFolder(dir), []int32{2}); err == nil {
+		t.Error("a broken file is no error")
 	}
 }
 

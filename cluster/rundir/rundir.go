@@ -16,6 +16,9 @@ func Dir(dir string, run int32) string { return Join(dir, Name(run)) }
 // Lines is the folder of a run's folder that holds the lines of its tasks, in a folder for each.
 const Lines = "tasks"
 
+// Manifest is the file in a run's folder that says what its tasks ran with.
+const Manifest = "run-manifest.json"
+
 // Name returns the name of a run's folder.
 func Name(run int32) string { return fmt.Sprintf("run-%03d", run) }
 

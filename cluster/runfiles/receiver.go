@@ -75,7 +75,7 @@ func (r *Receiver) check(name string) error {
 	if !ok || len(parts) < 2 || strings.HasPrefix(path.Base(name), partPrefix) {
 		return bad
 	}
-	if parts[1] == rundir.Lines || parts[1] == "run.json" { // written by the driver
+	if parts[1] == rundir.Lines || parts[1] == "run.json" || parts[1] == rundir.Manifest { // written by the driver
 		return bad
 	}
 	r.mu.Lock()

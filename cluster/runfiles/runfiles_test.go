@@ -244,6 +244,7 @@ func TestInvalidRequests(t *testing.T) {
 		{"a future run", []*clusterpb.PutRequest{file("run-004/x", 0)}},
 		{"another spelling", []*clusterpb.PutRequest{file("run-1/x", 0)}},
 		{"the driver's record", []*clusterpb.PutRequest{file("run-001/run.json", 0)}},
+		{"the driver's manifest", []*clusterpb.PutRequest{file("run-001/run-manifest.json", 0)}},
 		{"the driver's log", []*clusterpb.PutRequest{file("run-001/tasks/worker-0/000000000000.log", 0)}},
 		{"a partial file", []*clusterpb.PutRequest{file("run-001/.part-1", 0)}},
 		{"a NUL", []*clusterpb.PutRequest{file("run-001/a\x00b", 0)}},

@@ -21,7 +21,7 @@ type description struct {
 
 // describe has Python look at the data, which may be a name of the caller's frame.
 func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
-	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven}
+	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven, "data": f.request.Data}
 	maps.Copy(plan, f.request.Plan)
 	var about description
 	args := map[string]any{"id": f.id, "name": f.request.Data, "plan": plan}

@@ -41,11 +41,11 @@ func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
 }
 
 // FetchHistory returns the cluster's runs; with all, those of earlier clusters in its directory
-// too.
-func (m *Handle) FetchHistory(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
+// too. It also returns the manifests of the runs with these numbers, as far as they exist.
+func (m *Handle) FetchHistory(ctx context.Context, all bool, manifests ...int32) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all})
+	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all, Manifests: manifests})
 	if err != nil {
 		return nil, m.Explain(err)
 	}

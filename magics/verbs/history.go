@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/manifest"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -20,13 +23,16 @@ import (
 func historyVerb() row {
 	return row{
 		Verb: command.Verb{
-			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Words: "[RUN…]", MaxWords: -1,
 			Options: []command.Option{
 				{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
+				{Name: "diff", Kind: command.KindFlag, Help: "what changed between two runs: code, arguments, packages, environment, data, results; default: the last two"},
+				{Name: "compare", Kind: command.KindFlag, Help: "a table of runs with what differs between them, and their metrics; default: all"},
 				{Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and whose programs left no files, also those of other clusters in the same folder tfcluster-runs"},
 				jsonOption(), pastClusterOption(), nowOption(),
 			}, Example: "history",
-			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, an event file or another file.",
+			Check: checkHistory,
+			Long:  "Also of a cluster that is over; -c takes its name, or YARN's of its application. --diff and --compare also take runs of earlier clusters in the directory; a run of an earlier version has no manifest. --prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, an event file or another file.",
 		},
 		run: (*invocation).history,
 	}
@@ -37,7 +43,10 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 	if inv.Has("prune") {
 		return nil, inv.prune(ctx)
 	}
-	h, p, err := inv.recall(ctx)
+	if inv.Has("diff") || inv.Has("compare") {
+		return inv.compareRuns(ctx)
+	}
+	h, p, err := inv.recall(ctx, inv.Has("all"))
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +72,15 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 }
 
 // recall returns the runs of the cluster, or those that an ended cluster left: then p is not
-// nil.
-func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
+// nil. With all, runs of earlier clusters in its directory are included.
+func (inv *invocation) recall(ctx context.Context, all bool) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
 	if p, err = inv.ofApplication(); err != nil {
 		return nil, nil, err
 	}
 	if p == nil {
 		m, err := inv.session.Pick(ctx, inv.Command)
 		if err == nil {
-			if h, err = m.FetchHistory(ctx, inv.Has("all")); err == nil {
+			if h, err = m.FetchHistory(ctx, all); err == nil {
 				return h, nil, nil
 			}
 			if !session.IsOver(err) {
@@ -87,7 +96,7 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 		return nil, nil, err
 	}
 	defer r.Folder.Close()
-	if inv.Has("all") {
+	if all {
 		r.Of = nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, session.RecoverTimeout)
@@ -101,6 +110,120 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 	}
 	return h, p, nil
+}
+
+// checkHistory checks the words, which are runs to compare.
+func checkHistory(c *command.Command) error {
+	diff, compare := c.Has("diff"), c.Has("compare")
+	switch {
+	case diff && compare:
+		return command.Usagef(c.Verb, "--diff and --compare exclude each other")
+	case len(c.Words) > 0 && !diff && !compare:
+		return command.Usagef(c.Verb, "%s: runs are named after --diff or --compare", command.Shorten(c.Words[0], 40))
+	case diff && len(c.Words) > 2:
+		return command.Usagef(c.Verb, "--diff compares two runs; --compare makes a table of more")
+	}
+	_, err := runNumbers(c)
+	return err
+}
+
+// runNumbers returns the runs that the words name.
+func runNumbers(c *command.Command) ([]int32, error) {
+	var numbers []int32
+	for _, w := range c.Words {
+		n, err := strconv.ParseInt(w, 10, 32)
+		if err != nil || n < 1 {
+			return nil, command.Usagef(c.Verb, "%s is not the number of a run", command.Shorten(w, 40))
+		}
+		numbers = append(numbers, int32(n))
+	}
+	return numbers, nil
+}
+
+// compareRuns shows what differs between runs.
+func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
+	numbers, err := runNumbers(inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	h, p, err := inv.recall(ctx, inv.Has("all") || len(numbers) > 0)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil && !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
+	}
+	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
+	if err != nil {
+		return nil, err
+	}
+	found, err := inv.manifests(ctx, p, runs)
+	if err != nil {
+		return nil, err
+	}
+	compared := make([]manifest.Run, len(runs))
+	for i, r := range runs {
+		compared[i] = manifest.Run{Status: r, Manifest: found[r.GetId()]}
+	}
+	if inv.Has("diff") {
+		d := manifest.Compare(compared[0], compared[1])
+		return inv.answer(d, d, func() render.Bundle { return render.DiffView(d) })
+	}
+	table := manifest.Tabulate(compared)
+	return inv.answer(table.Rows, table.Rows, func() render.Bundle { return render.ComparisonView(table) })
+}
+
+// chosenRuns returns the runs with these numbers, in their order. Without numbers it returns all, or for a diff the
+// last two; with one number a diff is from the run before it.
+func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clusterpb.RunStatus, error) {
+	find := func(n int32) int {
+		return slices.IndexFunc(all, func(r *clusterpb.RunStatus) bool { return r.GetId() == n })
+	}
+	var chosen []*clusterpb.RunStatus
+	for _, n := range numbers {
+		i := find(n)
+		if i < 0 {
+			return nil, &result.ClusterError{Text: fmt.Sprintf("there is no run %d in the cluster's directory", n), Remedy: "history --all lists the runs", Code: 2}
+		}
+		chosen = append(chosen, all[i])
+	}
+	last := len(all)
+	switch {
+	case len(numbers) == 0 && !diff:
+		return all, nil
+	case !diff || len(numbers) == 2:
+		return chosen, nil
+	case len(numbers) == 1:
+		last = find(numbers[0]) + 1
+	}
+	if last < 2 {
+		return nil, &result.ClusterError{Text: "there is no run before it to compare with", Code: 2}
+	}
+	return all[last-2 : last], nil
+}
+
+// manifests returns the manifests of runs of the cluster, or, if p is not nil, of the ended cluster.
+func (inv *invocation) manifests(ctx context.Context, p *state.ClusterRecord, runs []*clusterpb.RunStatus) (map[int32]*clusterpb.RunManifest, error) {
+	numbers := make([]int32, len(runs))
+	for i, r := range runs {
+		numbers[i] = r.GetId()
+	}
+	if p == nil {
+		m, err := inv.session.Pick(ctx, inv.Command)
+		if err != nil {
+			return nil, err
+		}
+		h, err := m.FetchHistory(ctx, false, numbers...)
+		return h.GetManifests(), err
+	}
+	r, err := inv.session.Results(p)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Folder.Close()
+	ctx, cancel := context.WithTimeout(ctx, session.RecoverTimeout)
+	defer cancel()
+	return results.ReadManifests(ctx, r.Folder, numbers)
 }
 
 // ofApplication returns the ended cluster of the application that -c names. If that cluster
@@ -183,7 +306,7 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 
 // prune removes old runs beside the cluster's directory.
 func (inv *invocation) prune(ctx context.Context) error {
-	for _, other := range []string{"json", "all"} {
+	for _, other := range []string{"json", "all", "diff", "compare"} {
 		if inv.Has(other) {
 			return &command.UsageError{Text: "--prune and --" + other + " exclude each other: --prune removes runs and shows none"}
 		}

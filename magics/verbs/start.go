@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/git"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -80,6 +83,9 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	return result.OfRun(m.Name, run), nil
 }
 
+// gitLimit is how long a start of a managed cluster waits for the state of the notebook's repository.
+const gitLimit = 150 * time.Millisecond
+
 // prepare returns the request of a start; an interrupt cancels it.
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	ctx, cancel := interruptible(ctx, inv.out)
@@ -92,7 +98,7 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 }
 
 // startRequest returns the request of a start on the cluster of that name, reserved by r.
-func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
+func (inv *invocation) startRequest(ctx context.Context, name string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
 	var err error
 	req := &clusterpb.StartRequest{
 		Again: inv.Has("again"), Replace: inv.Has("replace"),
@@ -100,11 +106,20 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
+	if reserved.GetEngine()[cluster.EngineManaged] != "" { // otherwise its driver is on this host, and asks git when the run has begun
+		commit := make(chan *clusterpb.GitCommit, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, gitLimit)
+			defer cancel()
+			commit <- git.State(ctx, req.GetOptions().GetWorkingDir())
+		}()
+		defer func() { req.Git = <-commit }()
+	}
 	if !req.GetAgain() {
 		req.Program, err = inv.program(ctx, reserved)
 		return req, err
 	}
-	last := inv.session.Submission(cluster)
+	last := inv.session.Submission(name)
 	if last == nil || last.Command == nil {
 		return req, nil // the driver has the last program
 	}

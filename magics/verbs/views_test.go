@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/manifest"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -51,6 +52,8 @@ func TestHTML(t *testing.T) {
 	for name, b := range map[string]render.Bundle{
 		"status": render.ClusterView(st, say), "run": render.RunView(run), "summary": render.Summary(run), "entered": entered(run, say), "reserved": render.Reserved(st, 1), "network": render.FabricView(evil, network), "held": held(st),
 		"reservation": render.Reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": render.HistoryView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
+		"diff":     render.DiffView(&manifest.Diff{Runs: []int32{1, 2}, Changes: []manifest.Change{{Kind: manifest.Kind(evil), Name: evil, Before: evil, After: evil}}, Sources: map[string]string{evil: evil}}),
+		"compare":  render.ComparisonView(&manifest.Comparison{Rows: []manifest.Row{{Program: evil, State: evil, Differing: map[string]string{evil: evil}}}, Columns: []string{evil}, Metrics: []string{evil}}),
 		"clusters": clustersView([]session.ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{what: evil, found: evil, remedy: evil}}, evil),
 		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
 		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfcluster.activity import EXPORT, Activity
 from tfcluster.channel import Channel, number
-from tfcluster.local_files import local_copies
+from tfcluster.local_files import local_copies, used
 
 if TYPE_CHECKING:
     from tfcluster.feed import DataFeed
@@ -127,8 +127,11 @@ class Context:
             )
         uri = self.absolute_path(uri)
         if uri.startswith("hdfs:"):  # the agent copies: no libhdfs, no Java
-            return self._channel.copy(uri, share)
-        return local_copies(uri, share, self._copy_dir, self._host)
+            copies = self._channel.copy(uri, share)
+        else:
+            copies = local_copies(uri, share, self._copy_dir, self._host)
+        self._channel.send("manifest", manifest={"data": {uri: used(copies)}})
+        return copies
 
     @property
     def epochs(self) -> int:
@@ -167,6 +170,7 @@ class Context:
                 workers=self.num_workers,
                 seed=self.worker_num,
                 task=f"{self.job_name}:{self.task_index}",
+                began=self._fed,
             )
         return self._feed
 
@@ -174,6 +178,12 @@ class Context:
     def activity(self) -> Activity:
         """Records how far the program is; used by tfcluster.collective."""
         return self._channel.activity
+
+    def _fed(self, plan: Mapping[str, Any]) -> None:
+        """Record in the manifest what is fed, and after the feed how many records."""
+        assert self._feed is not None
+        use = {"by": "feed", "rows": self._feed.records}
+        self._channel.send("manifest", manifest={"data": {str(plan.get("data") or "data of the notebook"): use}})
 
     def group(self) -> tuple[str, str]:
         """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
@@ -190,6 +200,7 @@ class Context:
         if self._feed is None or not self._feed.begun:
             return {}
         self._feed.end()
+        self._fed(self._feed.plan)
         if self.mode != "evaluate":
             return {}
         found = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report

@@ -38,7 +38,9 @@ class DataFeed:
         workers: int = 1,
         seed: int = 0,
         task: str = "",
+        began: Callable[[Mapping[str, Any]], None] = lambda plan: None,
     ) -> None:
+        self._began = began
         self._connect = connect
         self._train_mode = train_mode
         self._mapping = dict(input_mapping or {})
@@ -89,6 +91,7 @@ class DataFeed:
             if self.plan.get("mode") == "inference":
                 self._answers, even = Answers(reader, self._task), False
             reader.read(even=even and self._workers > 1, batch=batch)
+            self._began(self.plan)
         elif self._way != way:
             raise RuntimeError(f"this feed is read by {self._way}: it cannot be read by {way}, too")
         return reader

@@ -48,6 +48,7 @@ from typing import Any
 
 from tfcluster import context, hints, hooks
 from tfcluster.channel import Channel
+from tfcluster.manifest import Manifest
 from tfcluster.stacks import Stacks
 from tfcluster.stopping import Stopper
 
@@ -124,6 +125,7 @@ class Task:
         self.channel = channel
         self.options: Mapping[str, Any] = spec.get("options") or {}
         self.context = context.Context({**self.options, **(spec.get("context") or {})}, channel)
+        self.manifest = Manifest(channel, keeps_sources=self.context.is_chief)
         self._folder = os.getcwd()  # the task's initial folder
 
     def run(self) -> int:
@@ -131,7 +133,9 @@ class Task:
         try:
             self._prepare()
             program = self._load()
+            self.manifest.start()
             self._entered()
+            self.manifest.sources()
             result = program()
             self.channel.activity.program_ended()
             self._result(result, self.context.end_feed(result))
@@ -146,6 +150,8 @@ class Task:
         except BaseException as e:
             self._failed(e)
             return 1
+        finally:
+            self.manifest.end()
 
     # ------------------------------------------------------------ before
 
@@ -162,6 +168,7 @@ class Task:
             folder = self.spec["modules_dir"]
             unpack(modules, folder)
             sys.path.insert(0, folder)
+            self.manifest.modules(folder)
         context.set_current(self.context)
         self._adapt()
 
@@ -200,9 +207,12 @@ class Task:
         sys.modules["__main__"] = main_module
         if kind == "function":
             sys.argv = [name, *words]
-            return self._function(load_program(self.spec["body"]))
+            function = load_program(self.spec["body"])
+            self.manifest.function(function)
+            return self._function(function)
         with open(self.spec["body"], encoding="utf-8") as f:
             source = f.read()
+        self.manifest.source(kind if kind == "cell" else name.partition(":")[0], source)
         path = str(self.spec.get("path") or "")
         filename = os.path.abspath(path) if kind == "script" and path else f"<{name}>"
         if kind == "cell" and _CELL.fullmatch(name):
@@ -232,6 +242,7 @@ class Task:
     def _function(self, function: Callable[..., Any]) -> Callable[[], Any]:
         if self.spec.get("args"):
             args: Any = unpickle(self.spec["args"])
+            self.manifest.arguments(args)
         else:
             args = list(self.spec.get("words") or [])
         offered = (args, self.context)

@@ -122,9 +122,13 @@ class Cluster:
         """Show the GPUs and their holders; return a dict for each."""
         return self._do("gpus", options)
 
-    def history(self, **options: Any) -> list[Run]:
-        """Show the runs; return a Run for each, the oldest first."""
-        return self._do("history", options)
+    def history(self, *runs: int, **options: Any) -> Any:
+        """Show the runs; return a Run for each, the oldest first.
+
+        history(3, 5, diff=True) returns what changed between two runs as a dict, history(compare=True) a list of dicts
+        with what differs between runs and their metrics.
+        """
+        return self._do("history", options, [str(run) for run in runs])
 
     def stop(self) -> None:
         """End the run; keep the executors."""

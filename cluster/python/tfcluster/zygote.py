@@ -37,7 +37,7 @@ import time
 from collections import deque
 from typing import Any
 
-from tfcluster import processes
+from tfcluster import manifest, processes
 from tfcluster.forked import become_task
 from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidia_open, one_line
 
@@ -127,6 +127,7 @@ class Zygote:
         gc.disable()
         try:
             described = describe_warm()
+            manifest.warm()
         finally:
             done.set()
             watcher.join()

@@ -1,0 +1,202 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Difference is an entry of which the tasks of a run have different values.
+type Difference struct {
+	Kind   Kind
+	Name   string
+	Groups []Group // the largest one last
+}
+
+// Group is the tasks that have a value. An empty value means that a package is not installed.
+type Group struct {
+	Value string
+	Tasks []string // in the order of CompareTasks
+}
+
+// gpuModels is the name of the entry of a task's GPUs among the versions.
+const gpuModels = "GPU"
+
+// Differences returns the differences between the tasks of a run that may make one of them fail, be slower, or
+// compute something else: other code, versions, packages and GPUs. Tasks without an entry do not count: a ps imports
+// less than a worker.
+func Differences(tasks map[string]*clusterpb.TaskManifest) []Difference {
+	values := map[Kind]map[string]map[string][]string{} // by kind, name and value: tasks
+	add := func(kind Kind, name, value, task string) {
+		if values[kind] == nil {
+			values[kind] = map[string]map[string][]string{}
+		}
+		if values[kind][name] == nil {
+			values[kind][name] = map[string][]string{}
+		}
+		values[kind][name][value] = append(values[kind][name][value], task)
+	}
+	for _, task := range slices.SortedFunc(maps.Keys(tasks), compareNames) {
+		m := tasks[task]
+		for _, e := range texts() {
+			if e.kind != Code && e.kind != Version && e.kind != Package {
+				continue
+			}
+			for name, value := range *e.of(m) {
+				add(e.kind, name, value, task)
+			}
+		}
+		for _, name := range m.GetAbsent() {
+			if m.GetPackages()[name] == "" {
+				add(Package, name, "", task)
+			}
+		}
+		if models := gpusOf(m); models != "" {
+			add(Version, gpuModels, models, task)
+		}
+	}
+	var found []Difference
+	for kind, names := range values {
+		for name, groups := range names {
+			if len(groups) > 1 {
+				found = append(found, Difference{kind, name, grouped(groups)})
+			}
+		}
+	}
+	slices.SortFunc(found, byImportance)
+	return found
+}
+
+// grouped returns the groups, the largest one last; of equal ones the one with the first task is the largest.
+func grouped(byValue map[string][]string) []Group {
+	var groups []Group
+	for value, tasks := range byValue {
+		groups = append(groups, Group{value, tasks})
+	}
+	slices.SortFunc(groups, func(a, b Group) int { return compareNames(a.Tasks[0], b.Tasks[0]) })
+	largest := 0
+	for i, g := range groups {
+		if len(g.Tasks) > len(groups[largest].Tasks) {
+			largest = i
+		}
+	}
+	most := groups[largest]
+	return append(slices.Delete(groups, largest, largest+1), most)
+}
+
+// byImportance orders differences: code, versions, well-known packages, other packages.
+func byImportance(a, b Difference) int {
+	rank := func(d Difference) int {
+		switch i := slices.Index([]string{"tensorflow", "keras", "torch", "jax", "jaxlib", "numpy"}, d.Name); {
+		case d.Kind == Code:
+			return 0
+		case d.Kind == Version:
+			return 1
+		case i >= 0:
+			return 2 + i
+		default:
+			return 20
+		}
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
+}
+
+func compareNames(a, b string) int {
+	x, _ := cluster.ParseTask(a) // "" of a name that is none
+	y, _ := cluster.ParseTask(b)
+	return cmp.Or(cluster.CompareTasks(x, y), strings.Compare(a, b))
+}
+
+// gpusOf returns the models of a task's GPUs: "H100 ×2".
+func gpusOf(m *clusterpb.TaskManifest) string {
+	var names []string
+	for _, g := range m.GetGpus() {
+		names = append(names, g.GetName())
+	}
+	slices.Sort(names)
+	var parts []string
+	for i := 0; i < len(names); {
+		j := i
+		for j < len(names) && names[j] == names[i] {
+			j++
+		}
+		parts = append(parts, fmt.Sprintf("%s ×%d", names[i], j-i))
+		i = j
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String returns the difference in one line: worker:3 has numpy 1.26, the others 2.1.
+func (d Difference) String() string {
+	rest := d.Groups[len(d.Groups)-1]
+	others := "the others"
+	if len(rest.Tasks) == 1 {
+		others = rest.Tasks[0]
+	}
+	if d.Kind == Code {
+		var tasks []string
+		for _, g := range d.Groups[:len(d.Groups)-1] {
+			tasks = append(tasks, g.Tasks...)
+		}
+		return fmt.Sprintf("%s %s another %s than %s", cluster.TaskList(tasks), verb(tasks, "runs", "run"), oneLine(d.Name), others)
+	}
+	var parts []string
+	for i, g := range d.Groups[:len(d.Groups)-1] {
+		who := cluster.TaskList(g.Tasks)
+		switch {
+		case i > 0:
+			parts = append(parts, who+" "+valueText(g.Value))
+		case g.Value == "":
+			parts = append(parts, fmt.Sprintf("%s %s no %s", who, verb(g.Tasks, "has", "have"), oneLine(d.Name)))
+		default:
+			parts = append(parts, fmt.Sprintf("%s %s %s %s", who, verb(g.Tasks, "has", "have"), oneLine(d.Name), valueText(g.Value)))
+		}
+	}
+	return strings.Join(append(parts, others+" "+valueText(rest.Value)), ", ")
+}
+
+func verb(tasks []string, one, several string) string {
+	if len(tasks) == 1 {
+		return one
+	}
+	return several
+}
+
+func valueText(value string) string {
+	if value == "" {
+		return "none"
+	}
+	return oneLine(value)
+}
+
+// oneLine returns a text of a task as a part of a line.
+func oneLine(text string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	return shorten(clean, maxShown)
+}
+
+// maxShown bounds a name or a value in a line, in bytes.
+const maxShown = 120
+
+// Lines returns the differences as lines, at most about most of them. A last line counts the others; where names the
+// place in which they can be read.
+func Lines(differences []Difference, most int, where string) []string {
+	var lines []string
+	for i, d := range differences {
+		if i == most {
+			return append(lines, fmt.Sprintf("%d more differences between the tasks: %s", len(differences)-i, where))
+		}
+		lines = append(lines, d.String())
+	}
+	return lines
+}
