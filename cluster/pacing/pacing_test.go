@@ -37,6 +37,8 @@ func TestChanges(t *testing.T) {
 		"a longer silence":   {func(st *clusterpb.ClusterStatus) { st.Executors[0].SilentSeconds++ }, never},
 		"a silence's end":    {func(st *clusterpb.ClusterStatus) { st.Executors[0].SilentSeconds = 0 }, 0},
 		"a step":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Step++ }, ProgressEvery},
+		"a task's rate":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].StepsPerSecond++ }, ProgressEvery},
+		"a task's loss":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Loss = proto.Float64(1) }, ProgressEvery},
 		"the run's step":     {func(st *clusterpb.ClusterStatus) { st.Run.Progress.Step++ }, ProgressEvery},
 		"a metric":           {func(st *clusterpb.ClusterStatus) { st.Run.Series[0].Values[0]++ }, ProgressEvery},
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},
