@@ -33,6 +33,8 @@ type fakeCluster struct {
 	reserve   []*clusterpb.ReserveUpdate // sent in turn; a ready one is added
 	hang      bool                       // reserve and follow never end by themselves
 	follow    []*clusterpb.RunUpdate
+	shown     *clusterpb.ClusterStatus // what panels are sent; nil: the status
+	news      chan struct{}            // closed when shown changes
 	starts    []*clusterpb.StartRequest
 	stops     []*clusterpb.StopRequest
 	shutdowns []*clusterpb.ShutdownRequest
@@ -105,6 +107,47 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: max(1, int32(f.clients)), Request: f.request, Detached: f.detached,
 		BeginsItself: f.request.GetBegin() != nil,
 	}, nil
+}
+
+func (f *fakeCluster) Watch(_ *clusterpb.WatchRequest, s grpc.ServerStreamingServer[clusterpb.ClusterStatus]) error {
+	for {
+		st, err := f.Status(s.Context(), nil)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		news := f.news
+		if f.shown != nil {
+			st = f.shown
+		}
+		f.mu.Unlock()
+		if err := s.Send(st); err != nil {
+			return err
+		}
+		select {
+		case <-news:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		case <-f.over:
+			return nil
+		}
+	}
+}
+
+// show sends panels a changed status.
+func (f *fakeCluster) show(t testing.TB, change func(*clusterpb.ClusterStatus)) {
+	t.Helper()
+	st, err := f.Status(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st = proto.CloneOf(st)
+	change(st)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shown = st
+	close(f.news)
+	f.news = make(chan struct{})
 }
 
 func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
@@ -301,7 +344,7 @@ func newFakeDrivers(t testing.TB) *fakeDrivers {
 }
 
 func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
-	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{})}
+	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{}), news: make(chan struct{})}
 	if d.prep != nil {
 		d.prep(f)
 	}
