@@ -109,47 +109,6 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	}, nil
 }
 
-func (f *fakeCluster) Watch(_ *clusterpb.WatchRequest, s grpc.ServerStreamingServer[clusterpb.ClusterStatus]) error {
-	for {
-		st, err := f.Status(s.Context(), nil)
-		if err != nil {
-			return err
-		}
-		f.mu.Lock()
-		news := f.news
-		if f.shown != nil {
-			st = f.shown
-		}
-		f.mu.Unlock()
-		if err := s.Send(st); err != nil {
-			return err
-		}
-		select {
-		case <-news:
-		case <-s.Context().Done():
-			return s.Context().Err()
-		case <-f.over:
-			return nil
-		}
-	}
-}
-
-// show sends panels a changed status.
-func (f *fakeCluster) show(t testing.TB, change func(*clusterpb.ClusterStatus)) {
-	t.Helper()
-	st, err := f.Status(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st = proto.CloneOf(st)
-	change(st)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.shown = st
-	close(f.news)
-	f.news = make(chan struct{})
-}
-
 func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
 	f.mu.Lock()
 	f.starts = append(f.starts, req)
