@@ -9,6 +9,9 @@ export class LogList {
   readonly node = document.createElement("div");
   /** By task: the number of the first line that is shown. */
   private first: Record<string, number> = {};
+  /** The end stays in view: until the reader scrolls up, and again when they are back at the end. */
+  private follows = true;
+  private top = 0;
 
   constructor(
     private readonly most: number,
@@ -18,6 +21,15 @@ export class LogList {
     this.node.tabIndex = 0;
     this.node.setAttribute("role", "log");
     this.node.setAttribute("aria-label", "Lines of the tasks");
+    this.node.addEventListener("scroll", () => {
+      const { scrollTop, scrollHeight, clientHeight } = this.node;
+      if (scrollHeight - scrollTop - clientHeight < NEAR) {
+        this.follows = true;
+      } else if (scrollTop < this.top) {
+        this.follows = false;
+      }
+      this.top = scrollTop;
+    });
   }
 
   /** The position before the lines that are shown. */
@@ -32,19 +44,38 @@ export class LogList {
   clear(): void {
     this.node.replaceChildren();
     this.first = {};
+    this.follows = true;
+    this.top = 0;
   }
 
-  /** Adds new lines at the end, and drops old ones. Follows the end where it is in view. */
+  /** Adds new lines at the end, and drops old ones. */
   append(lines: Line[]): void {
-    const { scrollTop, scrollHeight, clientHeight } = this.node;
-    const follows = scrollHeight - scrollTop - clientHeight < NEAR;
     this.node.append(...lines.map((l) => this.draw(l)));
     while (this.node.childElementCount > this.most) {
       this.node.firstElementChild?.remove();
     }
     this.note(lines);
-    if (follows) {
+    this.showEnd();
+    requestAnimationFrame(() => {
+      this.showEnd(); // lines that have come into view have their own heights now
+    });
+  }
+
+  /** Marks one of the lines and brings it into view. */
+  mark(at: number): void {
+    const line = this.node.children.item(at);
+    if (line) {
+      this.follows = false;
+      line.classList.add("tfcluster-marked");
+      line.scrollIntoView({ block: "center" });
+    }
+  }
+
+  /** Brings the end into view again, unless the reader looks elsewhere. */
+  showEnd(): void {
+    if (this.follows) {
       this.node.scrollTop = this.node.scrollHeight;
+      this.top = this.node.scrollTop;
     }
   }
 

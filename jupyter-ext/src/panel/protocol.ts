@@ -22,6 +22,10 @@ export interface Executor {
   /** Seconds since the last heartbeat, if it is late. */
   silent: number;
   step: number;
+  /** Steps per second; 0: not known. */
+  rate: number;
+  /** The last one; null: the task reports none. */
+  loss: number | null;
   behind: number;
   restarts: number;
   /** The task's process exists. */
@@ -174,6 +178,8 @@ function readExecutor(e: Fields): Executor {
     why: text(e.why),
     silent: count(e.silent),
     step: count(e.step),
+    rate: count(e.rate),
+    loss: typeof e.loss === "number" ? e.loss : null,
     behind: count(e.behind),
     restarts: count(e.restarts),
     runs: flag(e.runs),
