@@ -4,6 +4,8 @@ import type { Line } from "./protocol";
 /** How near to its end a list must be scrolled to follow new lines, in pixels. */
 const NEAR = 24;
 
+const MOST_FRAMES = 10;
+
 /** The lines on the page. It is no React component: lines are appended thousands of times. All texts are text nodes. */
 export class LogList {
   readonly node = document.createElement("div");
@@ -56,8 +58,16 @@ export class LogList {
     }
     this.note(lines);
     this.showEnd();
+    this.settle(MOST_FRAMES, -1);
+  }
+
+  /** Lines that come into view take their own heights, which may bring others into view: until nothing moves, or for some frames. */
+  private settle(frames: number, height: number): void {
     requestAnimationFrame(() => {
-      this.showEnd(); // lines that have come into view have their own heights now
+      this.showEnd();
+      if (frames > 0 && this.node.scrollHeight !== height) {
+        this.settle(frames - 1, this.node.scrollHeight);
+      }
     });
   }
 
