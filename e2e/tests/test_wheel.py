@@ -248,7 +248,7 @@ def test_other_pythons(place: Place, dist: pathlib.Path, version: str) -> None:
 
 
 def test_laid_out_as_by_conda(place: Place, dist: pathlib.Path) -> None:
-    """An interpreter at PREFIX/bin/python, conda-meta, no pyvenv.cfg; not conda itself, whose packages are no wheels."""
+    """An interpreter at PREFIX/bin/python, conda-meta, no pyvenv.cfg; not conda, whose packages are no wheels."""
     prefix = place.path / "my conda"
     shutil.copytree(sys.base_prefix, prefix, symlinks=True)
     (prefix / "conda-meta").mkdir()
