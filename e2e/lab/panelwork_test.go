@@ -180,7 +180,7 @@ func TestPanelShowsHostileTexts(t *testing.T) {
 		return []string{
 			run(0), run(1), "idle", shows("Run 1: <img src=x onerror"), "shot:name", run(2), run(3), run(4), "idle",
 			`text:\$\\href\{javascript:alert`, shows("exited, code 1"), "only:" + panel + "=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
-			"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button", "page-seen:.tfcluster-stderr=embed src=javascript", "shot:lines",
+			"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button", "page-seen:.tfcluster-line:last-child=", "shot:lines",
 			"command:tfcluster:open-curves", "page-text:.tfcluster-curves=onload=alert", "page-text:.tfcluster-runs=<img src=x onerror",
 			"only:.tfcluster-curves=div p h3 fieldset legend label input canvas table tbody tr th td", "shot:curves",
 		}
