@@ -124,12 +124,13 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 .hub/.done: requirements/hub.txt $(VENV)/.done
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
-test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, JupyterHub, pip install into fresh environments
+test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, JupyterHub, five minutes of the panel, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
 	.ci/go-test -timeout 10m -count=1 -v -run 'TestHub$$' ./e2e/lab
-	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run TestOtherMachine ./wheel
+	TFCLUSTER_TEST_PANEL_SECONDS=300 .ci/go-test -timeout 20m -count=1 -v -run 'TestPanelForLong$$' ./e2e/lab
+	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run 'TestOtherMachine|TestRelease' ./wheel
 	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py
 
 test-python:

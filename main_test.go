@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,13 @@ import (
 func TestMain(m *testing.M) {
 	if path := os.Getenv(configFileVar); path != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(writeAgentConfig(path, os.Args[2:]))
+	}
+	if os.Getenv(panelVar) != "" {
+		if err := talkToPanel(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if os.Getenv("TFCLUSTER_TEST_MAIN") != "" {
 		os.Exit(run(context.Background(), os.Args[1:]))

@@ -235,6 +235,14 @@ func TestActiveEnvironments(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, active := filepath.Join(p.prefix, "bin", "python"), filepath.Join(other, "python3")
+	project := t.TempDir()
+	behind := filepath.Join(project, "bin", "python3")
+	if err := os.Mkdir(filepath.Dir(behind), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(active, behind); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		env  []string
 		want string
@@ -245,10 +253,11 @@ func TestActiveEnvironments(t *testing.T) {
 		"an environment of conda's":  {[]string{"CONDA_PREFIX=/conda/envs/mine", "CONDA_DEFAULT_ENV=mine"}, active},
 		"an environment in the base": {[]string{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, active},
 		"the base, named":            {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base", "TFCLUSTER_PYTHON=python3"}, active},
+		"behind the one of uvx":      {[]string{"VIRTUAL_ENV=" + project}, behind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, _ := p.runWith(t, append(tt.env, "PATH="+other+":/usr/bin:/bin"), "doctor")
+			out, _ := p.runWith(t, append(tt.env, "PATH="+other+":"+filepath.Dir(behind)+":/usr/bin:/bin"), "doctor")
 			if !strings.Contains(out, tt.want+" for its packages") {
 				t.Errorf("doctor does not ask %s:\n%s", tt.want, out)
 			}

@@ -40,8 +40,8 @@ func findPython() string {
 // of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")
-	if tasks == "" && environmentActive() {
-		tasks = "python3"
+	if tasks == "" {
+		tasks = activePython()
 	}
 	installed, installedTensorBoard := installedPython()
 	if own := wheelPython(); tasks == "" && own != "" {
@@ -51,11 +51,34 @@ func shellPython() (tasks, tensorboard string) {
 	return tasks, cmp.Or(tensorboard, installedTensorBoard, tasks)
 }
 
-// environmentActive reports that the user has activated an environment. Conda's base is active in every shell where
+// activePython returns the interpreter of the environment that the user has activated; "" if none is. That is python3 on PATH,
+// but not if the program's own environment has been put before it, as uvx does. Conda's base is active in every shell where
 // `conda init` says so: it is used if nothing else names a Python, because its programs come first on PATH.
-func environmentActive() bool {
-	conda := os.Getenv("CONDA_PREFIX") != "" && os.Getenv("CONDA_DEFAULT_ENV") != "base"
-	return os.Getenv("VIRTUAL_ENV") != "" || conda
+func activePython() string {
+	var active []string
+	if prefix := os.Getenv("VIRTUAL_ENV"); prefix != "" {
+		active = append(active, filepath.Join(prefix, "bin"))
+	}
+	if prefix := os.Getenv("CONDA_PREFIX"); prefix != "" && os.Getenv("CONDA_DEFAULT_ENV") != "base" {
+		active = append(active, filepath.Join(prefix, "bin"))
+	}
+	if len(active) == 0 {
+		return ""
+	}
+	first := true
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		p, err := exec.LookPath(filepath.Join(dir, "python3"))
+		switch {
+		case err != nil:
+		case !slices.Contains(active, filepath.Clean(dir)):
+			first = false
+		case first:
+			return "python3"
+		default:
+			return p
+		}
+	}
+	return "python3"
 }
 
 // installedPython returns the interpreters in this user's kernelspec, or in the system's.

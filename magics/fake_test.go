@@ -33,6 +33,8 @@ type fakeCluster struct {
 	reserve   []*clusterpb.ReserveUpdate // sent in turn; a ready one is added
 	hang      bool                       // reserve and follow never end by themselves
 	follow    []*clusterpb.RunUpdate
+	shown     *clusterpb.ClusterStatus // what panels are sent; nil: the status
+	news      chan struct{}            // closed when shown changes
 	starts    []*clusterpb.StartRequest
 	stops     []*clusterpb.StopRequest
 	shutdowns []*clusterpb.ShutdownRequest
@@ -284,7 +286,7 @@ func newFakeDrivers(t testing.TB) *fakeDrivers {
 }
 
 func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
-	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{})}
+	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{}), news: make(chan struct{})}
 	if d.prep != nil {
 		d.prep(f)
 	}

@@ -112,6 +112,36 @@ func TestOtherMachine(t *testing.T) {
 	checkProgram(t, read(t, open(t, b), "/scripts/tfcluster"), elf.EM_AARCH64)
 }
 
+// TestRelease: what make release builds needs no C library, on either machine: in make test-long.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("TFCLUSTER_TEST_WHEELS") == "" {
+		t.Skip("long: TFCLUSTER_TEST_WHEELS=1, in make test-long")
+	}
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		program := filepath.Join(t.TempDir(), "tfcluster")
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+		cmd.Dir = ".."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
+		f, err := elf.Open(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Errorf("the program for %s needs a dynamic linker", arch)
+			}
+		}
+		if f.Machine != machine {
+			t.Errorf("the program for %s is for %v", arch, f.Machine)
+		}
+		_ = f.Close() // it was read
+	}
+}
+
 // driver is a library with the functions of NVML that list one GPU.
 const driver = `
 #include <string.h>

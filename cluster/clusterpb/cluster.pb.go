@@ -6920,6 +6920,8 @@ type TaskStatus struct {
 	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`               // since the previous heartbeat; 100 is one core
 	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // median time of a step outside of collective operations; 0: unknown
 	Slowdown       float64                `protobuf:"fixed64,17,opt,name=slowdown,proto3" json:"slowdown,omitempty"`                                     // of a straggler: own_step_seconds divided by the median of the tasks that train; 0: it is none
+	StepsPerSecond float64                `protobuf:"fixed64,20,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"` // of this task's own reports; 0: not known
+	Loss           *float64               `protobuf:"fixed64,21,opt,name=loss,proto3,oneof" json:"loss,omitempty"`                                       // its last finite metric "loss"
 	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                               // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -7070,6 +7072,20 @@ func (x *TaskStatus) GetOwnStepSeconds() float64 {
 func (x *TaskStatus) GetSlowdown() float64 {
 	if x != nil {
 		return x.Slowdown
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetStepsPerSecond() float64 {
+	if x != nil {
+		return x.StepsPerSecond
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetLoss() float64 {
+	if x != nil && x.Loss != nil {
+		return *x.Loss
 	}
 	return 0
 }
@@ -9542,7 +9558,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\x8b\x04\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xd7\x04\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9565,8 +9581,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
 	"cpuPercent\x12(\n" +
 	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\x12\x1a\n" +
-	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\x12,\n" +
-	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04nccl\"\x9c\x02\n" +
+	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\x12(\n" +
+	"\x10steps_per_second\x18\x14 \x01(\x01R\x0estepsPerSecond\x12\x17\n" +
+	"\x04loss\x18\x15 \x01(\x01H\x00R\x04loss\x88\x01\x01\x12,\n" +
+	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04ncclB\a\n" +
+	"\x05_loss\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -10158,6 +10177,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*PutRequest_Sha256)(nil),
 		(*PutRequest_Commit)(nil),
 	}
+	file_cluster_clusterpb_cluster_proto_msgTypes[80].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

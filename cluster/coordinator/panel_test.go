@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,49 @@ func TestWatchSteps(t *testing.T) {
 		time.Sleep(time.Second)
 		got := w.take()
 		onlyReprs(t, "Watch", got[len(got)-1].GetRun())
+		w.leave()
+		if err := <-w.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
+
+// TestWatchTasks: each task has the rate of its own steps, and its own loss; a loss that is not finite is no news.
+func TestWatchTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := coordinate(t, true)
+		c.running()
+		w := c.watches()
+		for step := range int64(41) { // worker:0 takes 10 steps a second, worker:1 takes 5
+			c.do(func() {
+				for i, task := range []string{"worker:0", "worker:1"} {
+					if step%int64(i+1) != 0 {
+						continue
+					}
+					loss := float64(step)
+					if step == 40 {
+						loss = math.NaN()
+					}
+					c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: task, Event: &clusterpb.TaskEvent_Report{
+						Report: &clusterpb.Report{Step: step / int64(i+1), Metrics: map[string]float64{"loss": loss}},
+					}})
+				}
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		all := w.take()
+		run := all[len(all)-1].GetRun()
+		for i, want := range []struct{ rate, loss float64 }{{10, 39}, {5, 38}} {
+			got := run.GetTasks()[i]
+			if math.Abs(got.GetStepsPerSecond()-want.rate) > 0.01 || got.GetLoss() != want.loss {
+				t.Errorf("%s: %v steps/s, loss %v; want %v, %v", got.GetTask(), got.GetStepsPerSecond(), got.GetLoss(), want.rate, want.loss)
+			}
+		}
+		if run.GetStepsPerSecond() != run.GetTasks()[0].GetStepsPerSecond() {
+			t.Errorf("the run takes %v steps/s, its first worker %v", run.GetStepsPerSecond(), run.GetTasks()[0].GetStepsPerSecond())
+		}
 		w.leave()
 		if err := <-w.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ends with %v", err)

@@ -30,7 +30,6 @@ type record struct {
 	values    values
 	manifests manifests
 	lead      string // the task whose steps are the run's
-	speed     speed
 	stall     stallCheck
 	// unwritten are reported metrics that are not in an event file yet.
 	unwritten []Scalar
@@ -44,7 +43,7 @@ type shown struct {
 	notesAtEnd   int
 }
 
-// speed is the step and time of the last measurement of the rate.
+// speed is the step and time of the last measurement of a task's rate.
 type speed struct {
 	at   time.Time
 	step int64
@@ -52,6 +51,7 @@ type speed struct {
 
 type taskRecord struct {
 	status *clusterpb.TaskStatus
+	speed  speed
 	step   time.Time // of the last step
 	used   time.Time // of the last heartbeat with its usage
 }
@@ -92,6 +92,10 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	moved := rep.GetStep() != t.status.GetStep() || t.step.IsZero()
 	if moved {
 		t.status.Step, t.step = rep.GetStep(), now
+	}
+	t.rate(rep.GetStep(), now)
+	if loss, ok := rep.GetMetrics()["loss"]; ok && !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+		t.status.Loss = &loss
 	}
 	r.chooseLead(id)
 	leads := r.lead == id.String()
@@ -134,7 +138,7 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	if rep.GetTotalEpochs() > 0 {
 		p.TotalEpochs = rep.GetTotalEpochs()
 	}
-	r.rate(rep.GetStep(), now)
+	r.status.StepsPerSecond = t.status.GetStepsPerSecond()
 	return moved
 }
 
@@ -150,18 +154,19 @@ func (r *record) chooseLead(id cluster.TaskID) {
 	}
 }
 
-func (r *record) rate(step int64, now time.Time) {
-	if r.speed.at.IsZero() || step < r.speed.step {
-		r.speed.at, r.speed.step = now, step
+// rate measures a task's steps per second, a second or more at a time.
+func (t *taskRecord) rate(step int64, now time.Time) {
+	if t.speed.at.IsZero() || step < t.speed.step {
+		t.speed = speed{now, step}
 		return
 	}
-	if d := now.Sub(r.speed.at); d >= time.Second {
-		now1 := float64(step-r.speed.step) / d.Seconds()
-		if old := r.status.GetStepsPerSecond(); old > 0 {
-			now1 = 0.5*old + 0.5*now1
+	if d := now.Sub(t.speed.at); d >= time.Second {
+		rate := float64(step-t.speed.step) / d.Seconds()
+		if old := t.status.GetStepsPerSecond(); old > 0 {
+			rate = 0.5*old + 0.5*rate
 		}
-		r.status.StepsPerSecond = now1
-		r.speed.at, r.speed.step = now, step
+		t.status.StepsPerSecond = rate
+		t.speed = speed{now, step}
 	}
 }
 

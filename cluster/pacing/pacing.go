@@ -95,7 +95,7 @@ func (p parts) run(r *clusterpb.RunStatus) *clusterpb.RunStatus {
 	for _, t := range r.GetTasks() {
 		t.StepAgeSeconds = 0
 		if !p.progress {
-			t.Step, t.OwnStepSeconds, t.Slowdown = 0, 0, 0
+			t.Step, t.OwnStepSeconds, t.Slowdown, t.StepsPerSecond, t.Loss = 0, 0, 0, 0, nil
 		}
 		if !p.usage {
 			t.RssBytes, t.CpuSeconds, t.CpuPercent = 0, 0, 0

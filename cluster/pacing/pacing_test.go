@@ -39,6 +39,8 @@ func TestChanges(t *testing.T) {
 		"a step":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Step++ }, ProgressEvery},
 		"a step's own time":  {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].OwnStepSeconds++ }, ProgressEvery},
 		"a stall":            {func(st *clusterpb.ClusterStatus) { st.Run.Stall = "worker:1 is behind" }, 0},
+		"a task's rate":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].StepsPerSecond++ }, ProgressEvery},
+		"a task's loss":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Loss = proto.Float64(1) }, ProgressEvery},
 		"the run's step":     {func(st *clusterpb.ClusterStatus) { st.Run.Progress.Step++ }, ProgressEvery},
 		"a metric":           {func(st *clusterpb.ClusterStatus) { st.Run.Series[0].Values[0]++ }, ProgressEvery},
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},

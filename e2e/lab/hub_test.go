@@ -34,7 +34,8 @@ func startHub(t *testing.T, prefix string) *Server {
 	return s
 }
 
-// TestHub: every verb in JupyterLab that JupyterHub has started below its base URL, with TensorBoard in the cell.
+// TestHub: every verb in JupyterLab that JupyterHub has started below its base URL, with TensorBoard in the cell; then the panel,
+// with lines and TensorBoard through both proxies.
 func TestHub(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -42,4 +43,11 @@ func TestHub(t *testing.T) {
 	}
 	s := startHub(t, install(t))
 	s.everyVerb(t, nil)
+	nb := s.WriteNotebook(t, "panel.ipynb", "tfcluster", "%tfcluster reserve --workers 2 --framework none", panelProgram,
+		"%tfcluster start main_fun", "%tfcluster wait", "%tfcluster shutdown --force")
+	checkPanel(t, frontEnds()[0], s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", shows("No cluster"), run(0), run(1), run(2), run(3),
+		shows("running for"), "command:tfcluster:open-logs", "page-seen:.tfcluster-line=step 20 of 0", "shot:panel",
+		clicks("Stop"), "page-click:.jp-Dialog .jp-mod-accept", shows("stopped after"),
+		clicks("TensorBoard"), "page-frame:.tfcluster-board-page iframe=scalar-card svg", "shot:board", "focus:panel.ipynb", "idle", run(4), "idle", shows("No cluster|released"), "save"))
+	s.checkNoSecrets(t, nb)
 }

@@ -22,5 +22,5 @@ c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = os.environ["HOME"]
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser", "--allow-root", "--LabApp.expose_app_in_browser=True"]
 c.Spawner.notebook_dir = os.environ["HUB_NOTEBOOKS"]
-kept = ("JUPYTER_", "XDG_", "IPYTHONDIR", "PATH", "PYTHONPATH", "TFCLUSTER", "HOME")
+kept = ("JUPYTER", "XDG_", "IPYTHONDIR", "PATH", "PYTHONPATH", "TFCLUSTER", "HOME")
 c.Spawner.environment = {k: v for k, v in os.environ.items() if k.startswith(kept) and k != "JUPYTER_TOKEN"}

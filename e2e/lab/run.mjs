@@ -23,9 +23,14 @@
 //   choose:CSS=VALUE   of a list                   focus-on:CSS  put the keyboard's focus there
 //   only:CSS=TAGS      below it are elements of these tags alone, without attributes that can run code
 //   page-frame:CSS=CSS until the frame shows the second, and what it loads is loaded
+//   page-seen:CSS=REGEX   until one of these is in view and shows it
+//   download:CSS       click it, and keep what is downloaded in DIR
+//   touch:PATH         make an empty file             wait:SECONDS
+//   type:TEXT          type it                        tab-to:REGEX   press Tab until what has the focus shows it
 import { chromium } from "playwright-core";
-import { parseArgs } from "node:util";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -99,6 +104,9 @@ async function login() {
   await page.waitForFunction(() => globalThis.jupyterapp);
   await page.waitForLoadState("networkidle"); // the next page would end its requests
 }
+
+/** More presses of Tab than a person would make. */
+const MOST_TABS = 40;
 
 /** Opens the notebook and waits until its kernel has answered. */
 async function open() {
@@ -181,7 +189,10 @@ const actions = {
   focus: async (name) => {
     panel = name;
     await page.evaluate(async (path) => {
-      await globalThis.jupyterapp.commands.execute("docmanager:open", { path });
+      const { commands, shell } = globalThis.jupyterapp;
+      if (shell.currentWidget?.context?.path !== path) {
+        await commands.execute("docmanager:open", { path });
+      }
     }, name);
     await marked();
   },
@@ -213,16 +224,49 @@ const actions = {
   theme: async (name) => {
     await page.evaluate((theme) => globalThis.jupyterapp.commands.execute("apputils:change-theme", { theme }), name);
     await page.waitForSelector(`body[data-jp-theme-name="${name}"]`, { state: "attached" });
+    await page.locator("#jupyterlab-splash").waitFor({ state: "detached" });
   },
   command: (id) => command(id),
   press: (key) => page.keyboard.press(key),
   "page-click": (css) => page.locator(css).first().click(),
+  download: async (css) => {
+    const [got] = await Promise.all([page.waitForEvent("download"), page.locator(css).first().click()]);
+    await got.saveAs(join(values.shots, "download"));
+  },
+  touch: (path) => writeFileSync(path, ""),
+  wait: (seconds) => page.waitForTimeout(Number(seconds) * 1000),
   "page-type": (given) => page.locator(before(given)).first().fill(after(given)),
   "page-text": (given) =>
     page.waitForFunction(
       ([css, re]) => [...document.querySelectorAll(css)].some((n) => new RegExp(re).test(n.innerText)),
       [before(given), after(given)],
     ),
+  "page-seen": (given) =>
+    page.waitForFunction(
+      ([css, re]) =>
+        [...document.querySelectorAll(css)].some((n) => {
+          const { x, y, width, height } = n.getBoundingClientRect();
+          const top = document.elementFromPoint(x + width / 2, y + height / 2);
+          return top !== null && n.contains(top) && new RegExp(re).test(n.innerText);
+        }),
+      [before(given), after(given)],
+    ),
+  type: (text) => page.keyboard.type(text),
+  "tab-to": async (re) => {
+    const seen = [];
+    for (let i = 0; i < MOST_TABS; i++) {
+      await page.keyboard.press("Tab");
+      const now = await page.evaluate(() => {
+        const e = document.activeElement;
+        return [e.innerText, e.getAttribute("aria-label"), e.getAttribute("placeholder")].filter(Boolean).join(" ");
+      });
+      if (new RegExp(re).test(now)) {
+        return;
+      }
+      seen.push(now.slice(0, 40));
+    }
+    throw new Error(`the focus comes to ${seen.join(" | ")}`);
+  },
   "focus-on": (css) => page.locator(css).first().focus(),
   only: async (given) => {
     const found = await page.evaluate(

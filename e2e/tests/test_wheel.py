@@ -247,6 +247,56 @@ def test_other_pythons(place: Place, dist: pathlib.Path, version: str) -> None:
     assert f"kernel of {prefix}" in shown and f"\n{version}." in shown, shown
 
 
+def test_laid_out_as_by_conda(place: Place, dist: pathlib.Path) -> None:
+    """An interpreter at PREFIX/bin/python, conda-meta, no pyvenv.cfg; not conda, whose packages are no wheels."""
+    prefix = place.path / "my conda"
+    shutil.copytree(sys.base_prefix, prefix, symlinks=True)
+    (prefix / "conda-meta").mkdir()
+    (prefix / "conda-meta" / "history").touch()
+    python = prefix / "bin" / f"python3.{sys.version_info.minor}"
+    place.run(python, "-m", "pip", "install", "-q", "--break-system-packages", "ipykernel", "jupyter-server-proxy>=4.2")
+    before = listing(prefix)
+    place.run(python, "-m", "pip", "install", "-q", "--break-system-packages", "--find-links", dist, "tfcluster")
+    shown = place.cells(python, "tfcluster", PREFIX, "%tfcluster version")
+    assert f"kernel of {prefix}" in shown and "this program: tfcluster " in shown, shown
+    (place.path / "where.py").write_text(WHERE)
+    run = [prefix / "bin" / "tfcluster", "run", "--workers", "1", "--framework", "none", "where.py"]
+    assert f"task of {prefix}" in place.run(*run)
+    active = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": "mine", "PATH": f"{prefix}/bin:{place.env['PATH']}"}
+    assert f"task of {prefix}" in place.run(*run, **active)
+    place.run(python, "-m", "pip", "uninstall", "-q", "-y", "--break-system-packages", "tfcluster", "cloudpickle")
+    assert listing(prefix) - before == set()
+
+
+WHERE = "import sys; print('task of', sys.prefix)"
+
+
+def test_pipx_and_uvx(place: Place, dist: pathlib.Path) -> None:
+    """Each program has its own environment: tasks run in the project's, if one is active, else in the program's."""
+    tools = place.environment("tools", "pipx", "uv")
+    project = place.environment("my project")
+    (place.path / "where.py").write_text(WHERE)
+    run = ["run", "--workers", "1", "--framework", "none", "where.py"]
+    active = {"VIRTUAL_ENV": str(project), "PATH": f"{project}/bin:{place.env['PATH']}"}
+
+    pipx = tools / "bin" / "pipx"
+    place.run(pipx, "install", f"--pip-args=--find-links={dist}", "tfcluster")
+    program = place.path / "home" / ".local" / "bin" / "tfcluster"
+    own = place.run(program, *run)
+    assert "task of " in own and "/pipx/venvs/tfcluster" in own, own
+    assert f"task of {project}" in place.run(program, *run, **active)
+    place.run(pipx, "uninstall", "tfcluster")
+    assert not program.exists()
+
+    certificates = os.environ.get("PIP_CERT", "")  # uv does not read pip's settings
+    trusted = {"SSL_CERT_FILE": certificates} if certificates else {}
+    uvx = [tools / "bin" / "uvx", "--find-links", dist, "tfcluster"]
+    assert "\ntfcluster " in "\n" + place.run(*uvx, "version", **trusted)
+    own = place.run(*uvx, *run, **trusted)
+    assert "task of " in own and str(project) not in own, own
+    assert f"task of {project}" in place.run(*uvx, *run, **active, **trusted)
+
+
 def test_for_the_user(place: Place, dist: pathlib.Path) -> None:
     """pip install --user, and Jupyter in an environment: the kernel runs the Python that it was installed for."""
     base = pathlib.Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")

@@ -102,6 +102,20 @@ test("a restarted kernel is asked again, and follows the same lines", async () =
   expect(types(sent)).toEqual(["show", "follow", "runs", "show", "follow", "unfollow"]);
 });
 
+test("after an interruption of the network a new comm has everything again", async () => {
+  const { kernel, sent, comms, connection } = fake();
+  connection.retain({});
+  comms[0]?.reply({ type: "state", ...golden.training });
+  connection.follow({ run: 3 }, () => undefined);
+  const lost = connection.request("runs");
+  kernel.connectionStatusChanged.emit("connecting");
+  kernel.connectionStatusChanged.emit("connected");
+  await expect(lost).rejects.toThrow("interrupted");
+  expect(comms.map((c) => c.isDisposed)).toEqual([true, false]);
+  expect(types(sent)).toEqual(["show", "follow", "runs", "show", "follow"]);
+  expect(connection.state?.cluster?.run?.id).toBe(3); // shown until the new one comes
+});
+
 test("a dead kernel is not asked", async () => {
   const { kernel, connection } = fake();
   connection.retain({});

@@ -6,6 +6,7 @@ import type { Actions } from "../src/panel/actions";
 import { Panel } from "../src/panel/clusterpanel";
 import { readState, type State } from "../src/panel/protocol";
 import type { Source } from "../src/panel/source";
+import hostile from "../testdata/hostile.json";
 import golden from "../testdata/panel.json";
 
 /** Renders the panel for a state; actions are recorded. */
@@ -48,13 +49,14 @@ test("training: progress, the straggler, use of CPU, memory and GPU", () => {
     "30 steps behind",
     "3.2× slower on its own",
     "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
-    "99 %",
-    "1.1 GB",
-    "87 % 3.2 GB",
+    "a · CPU 99 % · 1.1 GB · GPU 87 % · 3.2 GB",
+    "b · CPU 3 % · 2.1 GB",
   ]) {
     expect(node.textContent).toContain(want);
   }
   expect(node.textContent).toContain("no heartbeat for 8 s");
+  const cells = [...node.querySelectorAll("tbody tr:first-child > *")].map((cell) => cell.textContent);
+  expect(cells).toEqual(["worker:0", "running", "120", "4", "0.25"]);
   expect(node.querySelectorAll(".tfcluster-tone-busy").length).toBe(4); // both workers and their remarks
   expect(node.querySelector("progress")?.value).toBeCloseTo(0.15);
 });
@@ -89,4 +91,45 @@ test("without a cluster, a kernel or an answer one line says what to do", () => 
   expect(show(null, "none").node.textContent).toContain("%load_ext tfcluster");
   expect(show(null, "dead").node.textContent).toContain("Restart it");
   expect(show(null).node.textContent).toContain("Waiting for the kernel");
+});
+
+/** A state whose every text is the given one, and the number of texts. */
+function everywhere(text: string): [State, number] {
+  let n = 0;
+  const fill = (value: unknown): unknown => {
+    if (typeof value === "string") {
+      n++;
+      return text;
+    }
+    if (Array.isArray(value)) {
+      return value.map(fill);
+    }
+    if (typeof value === "object" && value !== null) {
+      return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, fill(v)]));
+    }
+    return value;
+  };
+  const { cluster, ...rest } = golden.failed;
+  const metrics = JSON.parse(`{${JSON.stringify(text)}: 0.5}`) as Record<string, number>;
+  const filled = fill({
+    ...rest,
+    problem: "x",
+    cluster: { ...cluster, waiting: "x" },
+  }) as typeof golden.failed;
+  return [
+    readState({ ...filled, cluster: { ...filled.cluster, run: { ...filled.cluster.run, metrics } } }),
+    n,
+  ];
+}
+
+test.each(hostile)("no text is markup: %j", (text) => {
+  const plain = show(everywhere("plain")[0]).node;
+  const [state, texts] = everywhere(text);
+  expect(texts).toBeGreaterThan(20);
+  expect(state.cluster?.run?.metrics).toEqual([[text, 0.5]]);
+  const { node } = show(state);
+  const elements = (of: HTMLElement): string[] =>
+    [...of.querySelectorAll("*")].map((e) => [e.tagName, ...e.getAttributeNames()].join(" "));
+  expect(elements(node)).toEqual(elements(plain));
+  expect(node.textContent).toContain(text);
 });

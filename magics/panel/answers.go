@@ -158,17 +158,28 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 	return reply{"tasks": tasks}, err
 }
 
-// verbs are the verbs that the panel may run, with the options that they get.
-var verbs = func() map[string][]string {
-	return map[string][]string{"stop": nil, "reset": nil, "shutdown": nil, "attach": nil}
+// words returns the words of a verb that the panel may run; nil for another one. The panel has
+// asked before it forces the end of an active run.
+func (m message) words() []string {
+	words := []string{m.Verb, "-c", m.Cluster}
+	switch m.Verb {
+	case "stop", "reset", "attach":
+		return words
+	case "shutdown":
+		if m.Force {
+			words = append(words, "--force")
+		}
+		return words
+	}
+	return nil
 }
 
 // act runs a verb on a cluster beside what the notebook runs. The verb runs to its end even if
 // the page is closed. A cluster that is not the session's does not become its current one,
 // unless it is attached.
 func (c *comm) act(_ context.Context, m message) (reply, error) {
-	options, ok := verbs()[m.Verb]
-	if !ok {
+	words := m.words()
+	if words == nil {
 		return nil, fmt.Errorf("the panel does not run %q", m.Verb)
 	}
 	if m.Cluster == "" {
@@ -182,7 +193,7 @@ func (c *comm) act(_ context.Context, m message) (reply, error) {
 		defer on.Close()
 	}
 	var out transcript
-	_, err := c.Act(ctx, on, append([]string{m.Verb, "-c", m.Cluster}, options...), &out, c.Python)
+	_, err := c.Act(ctx, on, words, &out, c.Python)
 	return reply{"text": out.text()}, err
 }
 

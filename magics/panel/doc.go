@@ -17,7 +17,7 @@
 //	{type:"follow", request, cluster, run, task, text, last} → {type:"lines", request, run, lines, skipped, gap} repeatedly; {…, over:true} at the end
 //	{type:"lines_path", request, cluster}  → {type:"lines_path", request, path}: the same by WebSocket, in full
 //	{type:"unfollow"}                      → nothing; a comm follows once
-//	{type:"act", request, verb, cluster}   → {type:"acted", request, text} after the verb: stop, reset, shutdown, attach
+//	{type:"act", request, verb, cluster, force} → {type:"acted", request, text} after the verb: stop, reset, shutdown, attach; force: shutdown ends an active run
 //	what cannot be answered                → {type:"error", request, message}
 //
 // Pictures of state have a sequence number and are complete, because a server may drop messages.

@@ -81,6 +81,7 @@ type message struct {
 	ID      string            `json:"id"`
 	Cluster string            `json:"cluster"`
 	Verb    string            `json:"verb"`
+	Force   bool              `json:"force"`
 	Runs    []int32           `json:"runs"`
 	Run     int32             `json:"run"`
 	Task    string            `json:"task"`

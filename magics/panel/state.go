@@ -49,16 +49,18 @@ type Note struct {
 
 // Executor is an executor with the task of the run on it.
 type Executor struct {
-	Task     string  `json:"task"`
-	Host     string  `json:"host"`
-	State    string  `json:"state"` // of the task during a run, else of the executor
-	Tone     string  `json:"tone"`  // good, bad, busy or ""
-	Why      string  `json:"why"`
-	Silent   float64 `json:"silent"` // seconds since the last heartbeat, if it is late
-	Step     int64   `json:"step"`
-	Behind   int64   `json:"behind"`   // steps, of a straggler
-	Slowdown float64 `json:"slowdown"` // of a straggler: the time of its step on its own, divided by the median
-	Restarts int32   `json:"restarts"`
+	Task     string   `json:"task"`
+	Host     string   `json:"host"`
+	State    string   `json:"state"` // of the task during a run, else of the executor
+	Tone     string   `json:"tone"`  // good, bad, busy or ""
+	Why      string   `json:"why"`
+	Silent   float64  `json:"silent"` // seconds since the last heartbeat, if it is late
+	Step     int64    `json:"step"`
+	Rate     float64  `json:"rate"`     // steps per second; 0: not known
+	Loss     *float64 `json:"loss"`     // the last one; null: it reports none
+	Behind   int64    `json:"behind"`   // steps, of a straggler
+	Slowdown float64  `json:"slowdown"` // of a straggler: the time of its step on its own, divided by the median
+	Restarts int32    `json:"restarts"`
 	Usage
 	inOrder bool // left out first
 }
@@ -184,14 +186,15 @@ func executors(st *clusterpb.ClusterStatus) []Executor {
 	return out
 }
 
-// addTask adds the run's task. Of a run that is over only a bad end is shown: the executor is
-// ready for the next one.
+// addTask adds the run's task. Of a run that is over only a bad end is shown, and not that an
+// executor was lost: this one, perhaps another, is ready for the next run.
 func (e *Executor) addTask(t *clusterpb.TaskStatus, v render.TaskView, active bool) {
-	if t == nil || !active && v.Tone != render.ToneBad {
+	if t == nil || !active && (v.Tone != render.ToneBad || v.State == "lost") {
 		return
 	}
 	e.State, e.Why = v.State, cmp.Or(v.Why, e.Why)
 	e.Step, e.Behind, e.Slowdown, e.Restarts = t.GetStep(), v.Behind, v.Slowdown, t.GetRestarts()
+	e.Rate, e.Loss = t.GetStepsPerSecond(), t.Loss
 	switch v.Tone {
 	case render.ToneBad:
 		e.Tone = "bad"

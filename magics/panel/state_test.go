@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -20,8 +21,8 @@ func examples() map[string]any {
 		Id: 3, State: "running", Program: "main_fun", StartedUnix: 1_760_000_000, StepsPerSecond: 4,
 		Progress: &clusterpb.Report{Step: 120, TotalSteps: 600, Metrics: map[string]float64{"loss": 0.25}}, Stall: "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
 		Tasks: []*clusterpb.TaskStatus{
-			{Task: "worker:0", State: "running", Host: "a", Step: 120, CpuPercent: 98.5, RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2},
-			{Task: "worker:1", State: "running", Host: "b", Step: 90, CpuPercent: 3, RssBytes: 2 << 30, Restarts: 1, Pid: 8},
+			{Task: "worker:0", State: "running", Host: "a", Step: 120, StepsPerSecond: 4, Loss: new(0.25), CpuPercent: 98.5, RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2},
+			{Task: "worker:1", State: "running", Host: "b", Step: 90, StepsPerSecond: 3, CpuPercent: 3, RssBytes: 2 << 30, Restarts: 1, Pid: 8},
 		},
 	}
 	failed := &clusterpb.RunStatus{
@@ -109,6 +110,32 @@ func TestShorten(t *testing.T) {
 		if len(c.Executors) != tt.shown || c.Hidden != tt.hidden || lost != min(tt.lost, mostExecutors) {
 			t.Errorf("%d executors, %d lost: %d shown, %d hidden, %d lost shown", tt.all, tt.lost, len(c.Executors), c.Hidden, lost)
 		}
+	}
+}
+
+// TestTasksOfPastRuns: of a run that is over the executors show which tasks failed, and are ready again.
+func TestTasksOfPastRuns(t *testing.T) {
+	t.Parallel()
+	run := &clusterpb.RunStatus{Id: 1, State: "failed", Tasks: []*clusterpb.TaskStatus{
+		{Task: "worker:0", State: "ended", Signal: 15}, {Task: "worker:1", State: "exited", ExitCode: 1}, {Task: "worker:2", State: "exited", ExitCode: -1, Reason: "executor lost"},
+	}}
+	st := &clusterpb.ClusterStatus{Run: run}
+	for i := range 3 {
+		st.Executors = append(st.Executors, &clusterpb.ExecutorStatus{Task: fmt.Sprintf("worker:%d", i), State: "ready"})
+	}
+	shown := func() (all []string) {
+		for _, e := range describe(st).Executors {
+			all = append(all, e.State+" "+e.Tone)
+		}
+		return all
+	}
+	if got, want := shown(), []string{"ready good", "exited, code 1 bad", "ready good"}; !slices.Equal(got, want) {
+		t.Errorf("after the run: %q, want %q", got, want)
+	}
+	run.State = "running"
+	run.Tasks[0].State, run.Tasks[0].Signal = "running", 0
+	if got, want := shown(), []string{"running good", "exited, code 1 bad", "lost bad"}; !slices.Equal(got, want) {
+		t.Errorf("during the run: %q, want %q", got, want)
 	}
 }
 

@@ -152,7 +152,7 @@ func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 	defer cancel()
 	infos, err := inv.session.Options.Connector.List(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list clusters: %w", err)
+		return nil, err
 	}
 	for i := range infos {
 		if infos[i].Live && infos[i].Note == "" {

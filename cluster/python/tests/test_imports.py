@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import os
 import pathlib
+import subprocess
+import sys
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "tfcluster"
 
@@ -35,3 +38,22 @@ def test_a_cycle_is_found() -> None:
     except graphlib.CycleError:
         return
     raise AssertionError("a cycle was not found")
+
+
+QUIET = """
+import sys
+seen = []
+def hook(event, args):
+    if event.startswith(("socket.", "subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system", "urllib.")):
+        seen.append(event)
+sys.addaudithook(hook)
+import tfcluster, tfcluster.serverproxy
+print(seen)
+"""
+
+
+def test_an_import_opens_nothing() -> None:
+    """Neither the package nor what jupyter-server-proxy imports of it connects to anything, or starts a process."""
+    env = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", QUIET], env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -4,6 +4,7 @@ import { PageConfig } from "@jupyterlab/coreutils";
 import { Signal, type ISignal } from "@lumino/signaling";
 import { Widget } from "@lumino/widgets";
 import { isBoardPath, Problem } from "../comm";
+import { place } from "./place";
 import { reach } from "../reach";
 import { SANDBOX } from "../view";
 import { readText } from "./protocol";
@@ -24,6 +25,7 @@ export class Actions {
   busy = "";
   /** Why the last action failed. */
   problem = "";
+  private board: { url: string; page: MainAreaWidget } | null = null;
   private readonly changes = new Signal<this, undefined>(this);
 
   constructor(
@@ -54,11 +56,12 @@ export class Actions {
   async act(verb: Verb): Promise<void> {
     const cluster = this.source.shownName();
     const run = this.source.connection?.state?.cluster?.run;
-    if (cluster === "" || !(await confirmed(verb, cluster, run?.active ? run.id : 0))) {
+    const active = run?.active === true;
+    if (cluster === "" || !(await confirmed(verb, cluster, active ? run.id : 0))) {
       return;
     }
     await this.during(labels[verb], async () => {
-      await this.source.connection?.act(verb, cluster);
+      await this.source.connection?.act(verb, cluster, active); // a run that began since the question is not ended
     });
   }
 
@@ -73,7 +76,11 @@ export class Actions {
       }
       const base = PageConfig.getBaseUrl();
       await reach((url) => fetch(url, { credentials: "same-origin" }), base, path);
-      this.app.shell.add(boardTab(cluster, base + path), "main");
+      const url = base + path;
+      if (this.board?.url !== url || this.board.page.isDisposed) {
+        this.board = { url, page: boardPage(cluster, url) };
+      }
+      place(this.app, this.board.page, {});
     });
   }
 
@@ -117,7 +124,9 @@ async function confirmed(verb: Verb, cluster: string, run: number): Promise<bool
   return result.button.accept;
 }
 
-function boardTab(cluster: string, url: string): Widget {
+let boards = 0;
+
+function boardPage(cluster: string, url: string): MainAreaWidget {
   const content = new Widget();
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", SANDBOX);
@@ -125,8 +134,10 @@ function boardTab(cluster: string, url: string): Widget {
   frame.src = url;
   content.node.append(frame);
   content.addClass("tfcluster-board-page");
-  const tab = new MainAreaWidget({ content });
-  tab.title.label = `TensorBoard ${cluster}`;
-  tab.title.closable = true;
-  return tab;
+  const page = new MainAreaWidget({ content });
+  page.id = `tfcluster-board-${(++boards).toString()}`;
+  page.title.label = `TensorBoard ${cluster}`;
+  page.title.closable = true;
+  page.toolbar.hide(); // it is empty
+  return page;
 }

@@ -10,7 +10,7 @@ export interface Line {
 interface Props {
   title: string;
   lines: Line[];
-  /** x is Unix time in seconds. */
+  /** What is used, over Unix time in seconds: y begins at 0. */
   time?: boolean;
   value: (v: number) => string;
 }
@@ -27,6 +27,7 @@ export function Chart({ title, lines, time, value }: Props): React.ReactElement 
   const box = React.useRef<HTMLDivElement>(null);
   const plot = React.useRef<uPlot | null>(null);
   const labels = lines.map((l) => l.label).join("\n");
+  const theme = React.useSyncExternalStore(onTheme, themeName);
 
   React.useEffect(() => {
     const parent = box.current;
@@ -44,13 +45,29 @@ export function Chart({ title, lines, time, value }: Props): React.ReactElement 
       plot.current = null;
       made.destroy();
     };
-  }, [title, labels, time, value]);
+  }, [title, labels, time, value, theme]); // a canvas keeps the colours with which it was drawn
 
   React.useEffect(() => {
     plot.current?.setData(join(lines));
   });
 
   return <div ref={box} className="tfcluster-chart" role="img" aria-label={describe(title, lines, value)} />;
+}
+
+const themeName = (): string => document.body.dataset.jpThemeName ?? "";
+
+/** Calls back when JupyterLab has changed its theme. */
+function onTheme(changed: () => void): () => void {
+  const observer = new MutationObserver(changed);
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name"] });
+  return () => {
+    observer.disconnect();
+  };
+}
+
+/** The ends of an axis for values that are never negative. */
+export function fromZero(_: uPlot, _least: number | null, most: number | null): uPlot.Range.MinMax {
+  return [0, most !== null && most > 0 ? 1.1 * most : 1];
 }
 
 /** Lines over the union of their x values. */
@@ -76,7 +93,7 @@ function options(
     width: width(parent),
     height: HEIGHT,
     cursor: { drag: { x: true, y: false } },
-    scales: { x: { time } },
+    scales: { x: { time }, ...(time && { y: { range: fromZero } }) },
     axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map((v) => value(v)) }],
     series: [
       { label: time ? "time" : "step" },

@@ -1,7 +1,7 @@
 import { ReactWidget } from "@jupyterlab/ui-components";
 import * as React from "react";
 import type { Actions } from "./actions";
-import { bytes, clock, metric, percent, thousands } from "./format";
+import { bytes, clock, metric, percent, rate, thousands } from "./format";
 import type { Cluster, Executor, Run, State } from "./protocol";
 import type { Source } from "./source";
 
@@ -17,7 +17,13 @@ export class ClusterPanel extends ReactWidget {
     this.id = "tfcluster-panel";
     this.title.caption = "TFCluster";
     this.addClass("tfcluster-panel");
+    this.node.tabIndex = -1;
     source.changed.connect(this.update, this);
+  }
+
+  /** The command that shows the panel moves the keyboard's focus there. */
+  protected override onActivateRequest(): void {
+    this.node.focus();
   }
 
   protected override onAfterShow(): void {
@@ -255,7 +261,6 @@ function RunSection({ run, actions }: { run: Run; actions: Actions }): React.Rea
 }
 
 function Executors({ cluster, actions }: { cluster: Cluster; actions: Actions }): React.ReactElement {
-  const gpus = cluster.executors.some((e) => e.gpus > 0);
   return (
     <section aria-label="Executors">
       <h3>Executors</h3>
@@ -265,9 +270,8 @@ function Executors({ cluster, actions }: { cluster: Cluster; actions: Actions })
             <th scope="col">task</th>
             <th scope="col">state</th>
             <th scope="col">step</th>
-            <th scope="col">CPU</th>
-            <th scope="col">memory</th>
-            {gpus && <th scope="col">GPU</th>}
+            <th scope="col">steps/s</th>
+            <th scope="col">loss</th>
           </tr>
         </thead>
         <tbody>
@@ -275,7 +279,6 @@ function Executors({ cluster, actions }: { cluster: Cluster; actions: Actions })
             <ExecutorRows
               key={e.task}
               executor={e}
-              gpus={gpus}
               open={() => {
                 void actions.openLogs(e.task);
               }}
@@ -288,8 +291,16 @@ function Executors({ cluster, actions }: { cluster: Cluster; actions: Actions })
   );
 }
 
-function ExecutorRows(props: { executor: Executor; gpus: boolean; open: () => void }): React.ReactElement {
-  const { executor: e, gpus, open } = props;
+const COLUMNS = 5;
+
+/** An executor: its task's progress, below it where it is and what it uses, and below that what is wrong. */
+function ExecutorRows({ executor: e, open }: { executor: Executor; open: () => void }): React.ReactElement {
+  const tone = `tfcluster-tone-${e.tone || "none"}`;
+  const use = [
+    e.host,
+    e.runs && e.memory > 0 ? `CPU ${percent(e.cpu)} · ${bytes(e.memory)}` : "",
+    e.gpus > 0 ? `GPU ${percent(e.gpu)} · ${bytes(e.gpuMemory)}` : "",
+  ].filter(Boolean);
   const remarks = [
     e.behind > 0 ? `${thousands(e.behind)} steps behind` : "",
     e.slowdown > 0 ? `${e.slowdown.toPrecision(2)}× slower on its own` : "",
@@ -299,21 +310,25 @@ function ExecutorRows(props: { executor: Executor; gpus: boolean; open: () => vo
   ].filter(Boolean);
   return (
     <>
-      <tr className={`tfcluster-tone-${e.tone || "none"}`}>
-        <th scope="row" title={e.host}>
-          <button className="tfcluster-link" title={`Lines of ${e.task} on ${e.host}`} onClick={open}>
+      <tr className={tone}>
+        <th scope="row">
+          <button className="tfcluster-link" title={`Lines of ${e.task}`} onClick={open}>
             {e.task}
           </button>
         </th>
         <td className="tfcluster-state">{e.state}</td>
         <td>{e.step > 0 ? thousands(e.step) : ""}</td>
-        <td>{e.runs ? percent(e.cpu) : ""}</td>
-        <td>{e.runs ? bytes(e.memory) : ""}</td>
-        {gpus && <td>{e.gpus > 0 ? `${percent(e.gpu)} ${bytes(e.gpuMemory)}` : ""}</td>}
+        <td>{e.runs && e.rate > 0 ? rate(e.rate) : ""}</td>
+        <td>{e.loss !== null ? metric(e.loss) : ""}</td>
       </tr>
+      {use.length > 0 && (
+        <tr className="tfcluster-use">
+          <td colSpan={COLUMNS}>{use.join(" · ")}</td>
+        </tr>
+      )}
       {remarks.length > 0 && (
-        <tr className={`tfcluster-remark tfcluster-tone-${e.tone || "none"}`}>
-          <td colSpan={gpus ? 6 : 5}>{remarks.join(" · ")}</td>
+        <tr className={`tfcluster-remark ${tone}`}>
+          <td colSpan={COLUMNS}>{remarks.join(" · ")}</td>
         </tr>
       )}
     </>

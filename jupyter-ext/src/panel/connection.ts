@@ -68,6 +68,9 @@ export class Connection {
 
   /** Asks for the state for as long as one viewer is retained. */
   retain(viewer: object): void {
+    if (this.viewers.has(viewer)) {
+      return;
+    }
     this.viewers.add(viewer);
     if (!this.comm && this.reach === "connecting") {
       this.open(); // not before somebody looks: a kernel without tfcluster would log the unknown target
@@ -111,7 +114,7 @@ export class Connection {
       const timer = window.setTimeout(
         () => {
           this.waiting.delete(request);
-          reject(new Problem("The kernel does not answer."));
+          reject(new Problem("The kernel does not answer. A plain Python kernel answers between cells."));
         },
         type === "act" ? VERB_MILLIS : ANSWER_MILLIS,
       );
@@ -120,9 +123,9 @@ export class Connection {
     });
   }
 
-  /** Runs a verb on a cluster and resolves with what it printed. */
-  async act(verb: string, cluster: string): Promise<string> {
-    return readText(await this.request("act", { verb, cluster }), "text");
+  /** Runs a verb on a cluster and resolves with what it printed. With force a shutdown ends an active run. */
+  async act(verb: string, cluster: string, force: boolean): Promise<string> {
+    return readText(await this.request("act", { verb, cluster, force }), "text");
   }
 
   /** Passes on the last lines of a run, then new ones. Only one view follows at a time; the end function ends it. */

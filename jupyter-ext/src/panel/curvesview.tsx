@@ -30,7 +30,13 @@ export class CurvesView extends ReactWidget {
     this.title.label = "TFCluster curves";
     this.title.closable = true;
     this.addClass("tfcluster-view");
+    this.node.tabIndex = -1;
     source.changed.connect(this.onChange, this);
+  }
+
+  /** The command that shows the view moves the keyboard's focus there. */
+  protected override onActivateRequest(): void {
+    this.node.focus();
   }
 
   /** A page that is added in front is attached, but not shown afterwards. */
@@ -70,11 +76,17 @@ export class CurvesView extends ReactWidget {
       this.curves = [];
       this.chosen = null;
       this.samples.clear();
-      if (this.isVisible) {
-        void this.refresh();
-      }
+    }
+    if (this.isVisible && this.lacksRun()) {
+      void this.refresh();
     }
     this.update();
+  }
+
+  /** Whether the active or last run is not in the list, or has another state there. */
+  private lacksRun(): boolean {
+    const run = this.source.connection?.state?.cluster?.run;
+    return !!run && !this.runs.some((r) => r.id === run.id && r.state === run.state);
   }
 
   /** Asks for what may have changed: nothing is asked while no task runs and all is there. */
@@ -87,7 +99,7 @@ export class CurvesView extends ReactWidget {
     }
     this.asking = true;
     try {
-      if (run && !this.runs.some((r) => r.id === run.id && r.state === run.state)) {
+      if (this.lacksRun()) {
         this.runs = readRuns(await connection.request("runs", { cluster }));
       }
       const missing = this.selected().filter((id) => this.wants(id));

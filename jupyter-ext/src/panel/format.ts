@@ -9,7 +9,12 @@ export function bytes(n: number): string {
   return `${n >= 100 || at === 0 ? n.toFixed(0) : n.toFixed(1)} ${units[at] ?? ""}`;
 }
 
-export const percent = (n: number): string => `${n.toFixed(0)} %`;
+/** Steps per second: 31.4, 0.25. */
+export const rate = (n: number): string => Number(n.toPrecision(3)).toString();
+
+/** 99 %, 0.4 %. */
+export const percent = (n: number): string =>
+  `${n.toFixed(n > 0 && n < 10 && !Number.isInteger(n) ? 1 : 0)} %`;
 
 export const thousands = (n: number): string => n.toLocaleString("en-US");
 

@@ -79,6 +79,11 @@ export class LogsView extends Widget {
     }
   }
 
+  /** The command that shows the view moves the keyboard's focus to the search. */
+  protected override onActivateRequest(): void {
+    this.text.focus();
+  }
+
   /** A page that is added in front is attached, but not shown afterwards. */
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
@@ -90,6 +95,10 @@ export class LogsView extends Widget {
   protected override onAfterShow(): void {
     this.source.retain(this);
     this.restart();
+  }
+
+  protected override onResize(): void {
+    this.list.showEnd();
   }
 
   protected override onAfterHide(): void {
@@ -190,9 +199,7 @@ export class LogsView extends Widget {
       this.text.value = "";
       this.list.clear();
       this.list.append(lines);
-      this.list.node.children.item(lines.findIndex((l) => l.number === line.number))?.scrollIntoView({
-        block: "center",
-      });
+      this.list.mark(lines.findIndex((l) => l.number === line.number));
       this.say(`Around ${timeOfDay(line.time)}. “Live” shows new lines again.`);
     });
   }

@@ -10,6 +10,7 @@ import { Actions, type Verb } from "./actions";
 import { ClusterPanel } from "./clusterpanel";
 import { CurvesView } from "./curvesview";
 import { LogsView } from "./logsview";
+import { place } from "./place";
 import { Source } from "./source";
 import { StatusItem } from "./statusitem";
 
@@ -108,11 +109,13 @@ class Pages {
       page = new MainAreaWidget({ content });
       page.id = `${id}-page`;
       page.title.icon = icon;
+      page.toolbar.hide(); // it is empty
       const other = this.tracker.find((w) => w.isAttached);
-      this.app.shell.add(page, "main", other ? { ref: other.id } : { mode: "split-bottom" });
       void this.tracker.add(page);
+      place(this.app, page, other ? { ref: other.id } : { mode: "split-bottom" });
+    } else {
+      place(this.app, page, {});
     }
-    this.app.shell.activateById(page.id);
     return page.content;
   }
 }

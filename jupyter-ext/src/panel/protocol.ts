@@ -22,6 +22,10 @@ export interface Executor {
   /** Seconds since the last heartbeat, if it is late. */
   silent: number;
   step: number;
+  /** Steps per second; 0: not known. */
+  rate: number;
+  /** The last one; null: the task reports none. */
+  loss: number | null;
   behind: number;
   /** Of a straggler: the time of its step on its own, divided by the median of the tasks. */
   slowdown: number;
@@ -178,6 +182,8 @@ function readExecutor(e: Fields): Executor {
     why: text(e.why),
     silent: count(e.silent),
     step: count(e.step),
+    rate: count(e.rate),
+    loss: typeof e.loss === "number" ? e.loss : null,
     behind: count(e.behind),
     slowdown: count(e.slowdown),
     restarts: count(e.restarts),
