@@ -76,16 +76,17 @@ def _shell(place: Workplace, count: int) -> dict[str, float]:
         text=True,
         timeout=DEADLINE,
     )
-    return _figures(done.stdout, done.stderr)
+    return step_figures(done.stdout, done.stderr)
 
 
 def _ours(kernel: Kernel, count: int) -> dict[str, float]:
     """The program on the held cluster."""
     cell = kernel.ok(f"%tfcluster start --wait {PROGRAM.name} {count}")
-    return _figures(cell.text, cell.all)
+    return step_figures(cell.text, cell.all)
 
 
-def _figures(out: str, everything: str) -> dict[str, float]:
+def step_figures(out: str, everything: str) -> dict[str, float]:
+    """What PROGRAM printed of its steps."""
     line = FIGURES.search(out)
     if line is None:
         raise BenchError(f"the program told no step time: {everything[-1500:]}")
