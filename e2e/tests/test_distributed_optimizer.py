@@ -191,7 +191,7 @@ def test_a_large_model(notebook: Notebook) -> None:
     assert parameters > 20_000_000 and equal == others == [True, True] and apart < 1e-4
 
 
-def test_kinds(keras: Notebook) -> None:
+def test_kinds(keras: Notebook, request: pytest.FixtureRequest) -> None:
     """Every way in which Keras applies gradients; equal logs; a file that plain Keras reads; an end for all."""
     keras.ok(COMMON + KINDS)
     first, second = results(keras, "kinds")
@@ -199,6 +199,10 @@ def test_kinds(keras: Notebook) -> None:
     assert found.pop("overflow") == (True, 12), "a step that overflows in one task is skipped in both"
     assert found == {kind: (True, UPDATES.get(kind, 16)) for kind in found} and len(found) == 12
     assert same
+    if "tensorflow" in request.node.name:
+        said = keras.ok("%tfcluster logs -n 10000").all
+        assert "tfcluster: jit_compile is off: XLA cannot compile the call of DistributedOptimizer" in said
+        assert "tfcluster: a sparse gradient of shape (50, 4) is sent as a dense one" in said
     assert (logs, ends) == (second[2], second[3]) and ends < 49
 
 

@@ -1,43 +1,49 @@
-"""The acceptance cases of the feed, and those of their tests that are neither in test_feed nor in test_inference.
+"""The acceptance cases of the feed, and those of their tests that are in no other file.
+
+A name is of a test here, or of another file; units is cluster/python/tests. test_the_table reads it.
 
 A1  start and form               test_feed.test_what_is_waited_for, test_detached_in_a_script
 A2  kinds of DATA                test_feed_spark.test_dataframe, test_connect, test_feed_ends.rdds, test_inference.*
-A3  a DataFrame of another session, or for another backend: is fed as well, test_feed_carried
-B1  columns                      python/tests/test_feed.test_features_and_label, test_input_mapping
-B2  types                        python/tests/test_feed.test_types, test_binary, test_data_that_cannot_be_fed
-B3  ragged arrays, NULL          python/tests/test_feed.test_records_that_cannot_be_fed, test_feed_records.test_ragged
-B4  --cast                       python/tests/test_feed.test_cast
+A3  a DataFrame of another session, or for another backend: is fed as well, test_feed_carried.*
+B1  columns                      test_feed_types.test_columns, units.test_feed.test_features_and_label
+B2  types                        test_feed_types.*, units.test_feed.test_types, units.test_feed.test_binary
+B3  ragged arrays, NULL          test_feed_types.test_what_cannot_be_fed, units.test_feed_records.*
+B4  --cast                       test_feed_types.test_columns, units.test_feed.test_cast
 C1  each record once per epoch   test_feed.test_records_of_an_array, test_uneven_partitions
-C2  batches across partitions    python/tests/test_feed.test_next_batch, test_drop_remainder
-C3  --shuffle                    python/tests/test_feed.test_shuffle_and_steps
-C4  --steps                      test_feed_ends.stopped_sources, test_connect
-D1  uneven partitions            test_uneven_partitions, test_feed.test_fit_under_a_strategy
-D2  the end, once                test_uneven_partitions, python/tests/test_feed.test_epochs_of_an_iterable
-D3  producers elsewhere          test_feed_faults.test_executors_elsewhere, test_feed_carried
+C2  batches across partitions    units.test_feed.test_next_batch, units.test_feed.test_drop_remainder
+C3  --shuffle                    units.test_feed.test_shuffle_and_steps
+C4  --steps                      test_feed_ends.stopped_sources, test_connect, units.test_feed_dataset.test_steps
+D1  uneven partitions            test_uneven_partitions, test_feed.test_each_record_counts_once (--uneven pad, too)
+D2  the end, once                test_uneven_partitions, units.test_feed.test_epochs_of_an_iterable
+D3  producers elsewhere          test_feed_faults.test_executors_elsewhere, test_feed_carried.*
 D4  programs that leave          test_feed_ends.stopped_sources, test_feed.test_a_program_that_leaves
 D5  --more                       test_feed.test_what_is_waited_for
-E1  the program fails            test_feed_ends.stopped_sources, test_feed.test_a_program_that_fails, test_feed_faults
-E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_errors, feed TestLeases
-E3  speculation, lost executors  test_feed_speculation, feed TestLeases, TestHolderGone
+E1  the program fails            test_feed_ends.stopped_sources, test_feed.test_a_program_that_fails
+    or is killed                 test_feed_faults.test_killed, test_feed_faults_spark.test_killed
+E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_errors, test_feed_faults_spark.*
+    with other records           test_feed_ends.rdds, units.test_feed_producer.test_another_order
+E3  speculation, lost executors  test_feed_speculation.*, test_feed_faults_spark.test_killed
 E4  an error in DATA             test_feed_spark.test_error_in_a_dataframe, test_connect, test_feed_ends.rdds
-E5  interrupt                    test_feed_ends.interrupted
-E6  memory                       test_feed_memory.test_gigabyte
-E7  nothing is left              test_feed_faults.test_killed
-E8  no slot is free, --gpus      test_no_free_slot, test_feed_gpus, python/tests/test_spark_gpus
+E5  interrupt                    test_feed_ends.interrupted, test_feed.test_two_interrupts
+E6  memory                       test_feed_memory.test_ten_gigabytes, units.test_feed_slots.*
+E7  nothing is left              test_feed_faults.test_killed, test_feed_faults_spark.test_killed
+E8  no slot is free, --gpus      test_no_free_slot, test_feed_gpus.*, units.test_spark_gpus.*
 F1  evaluate                     test_feed.test_evaluation_under_a_strategy, test_feed_ends.unequal_workers
+    what was found               units.test_feed.test_what_an_evaluation_found
 F2  inference                    test_inference.*, test_inference_spark.test_classic
-F3  its value                    test_inference_spark.test_classic, test_connect
-F4  any number of records        test_inference.test_array, test_dataset, test_inference_spark.test_errors
-F5  TensorFlowOnSpark's names    python/tests/test_feed.test_next_batch, test_input_mapping, test_inference.*
-G1  what the cell shows          test_feed.test_what_is_waited_for, test_uneven_partitions
+F3  its value                    test_inference_spark.test_classic, test_inference_spark.test_connect
+F4  any number of records        test_inference.*, test_inference_spark.test_errors
+F5  TensorFlowOnSpark's names    test_tensorflowonspark.test_mnist, units.test_feed.test_input_mapping
+G1  what the cell shows          test_feed.test_what_is_waited_for, test_uneven_partitions; TestFeedLine in magics/verbs
 H1  rates                        make bench
-Two clusters at the same time    test_two_clusters, intake TestRefused
-YARN: C1, F1, F2, F4             e2e/yarn TestFeed
+Two clusters at the same time    test_two_clusters; TestRefused in cluster/feed/intake
+YARN: C1, D1, D4, E1, F1, F2     TestFeed in e2e/yarn
 """
 
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -47,6 +53,25 @@ from conftest import ROOT, Notebook
 from test_feed import COUNT, FIT, TOTAL
 from test_feed_spark import EVALUATE
 from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+
+def test_the_table() -> None:
+    """Every test that the table names is there, and every case has one."""
+    cases = set()
+    here = pathlib.Path(__file__)
+    for line in (__doc__ or "").splitlines():
+        if re.match(r"[A-H]\d  ", line):
+            cases.add(line[:2])
+        for name in re.findall(r"\b(?:units\.)?test_\w+(?:\.[\w*]+)?", line[33:]):
+            folder = ROOT / "cluster" / "python" / "tests" if name.startswith("units.") else here.parent
+            file, _, test = name.removeprefix("units.").rpartition(".")
+            path = folder / f"{file}.py" if file else here
+            assert path.exists() and (test == "*" or f"\ndef {test}(" in path.read_text()), (
+                f"{line}: there is no {name}"
+            )
+    numbers = {"A": 3, "B": 4, "C": 4, "D": 5, "E": 8, "F": 5, "G": 1, "H": 1}
+    assert cases == {f"{letter}{n + 1}" for letter, count in numbers.items() for n in range(count)} and len(cases) == 31
+
 
 SESSION = """
 import threading, time

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
@@ -29,17 +30,25 @@ type way struct {
 	provider Provider
 	listen   func(t testing.TB) net.Listener
 	dial     func(address net.Addr) (net.Conn, error)
+	identity string // of mutual TLS, for another process
 }
 
+// identityVariable has the identity of ways in a process that a test has started.
+const identityVariable = "TRANSPORT_TEST_IDENTITY"
+
 func ways(t testing.TB) []way {
-	server, client := certificates(t)
+	identity := os.Getenv(identityVariable)
+	if identity == "" {
+		identity = newIdentity(t)
+	}
+	server, client := certificates(t, identity)
 	dial := func(a net.Addr) (net.Conn, error) { return net.DialTimeout(a.Network(), a.String(), longest) }
 	return []way{
-		{"shared memory", SharedMemory{}, listenUnix, dial},
-		{"TCP", TCP{}, listenTCP, dial},
+		{"shared memory", SharedMemory{}, listenUnix, dial, identity},
+		{"TCP", TCP{}, listenTCP, dial, identity},
 		{"TLS", TCP{}, func(t testing.TB) net.Listener { return tls.NewListener(listenTCP(t), server) }, func(a net.Addr) (net.Conn, error) {
 			return tls.DialWithDialer(&net.Dialer{Timeout: longest}, a.Network(), a.String(), client)
-		}},
+		}, identity},
 	}
 }
 
@@ -63,8 +72,8 @@ func listen(t testing.TB, network, address string) net.Listener {
 	return ln
 }
 
-// certificates makes the two ends of mutual TLS.
-func certificates(t testing.TB) (server, client *tls.Config) {
+// newIdentity makes a certificate of its own authority and its key, as PEM.
+func newIdentity(t testing.TB) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +86,22 @@ func certificates(t testing.TB) (server, client *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := x509.ParseCertificate(der)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+}
+
+// certificates makes the two ends of mutual TLS, of one identity.
+func certificates(t testing.TB, identity string) (server, client *tls.Config) {
+	own, err := tls.X509KeyPair([]byte(identity), []byte(identity))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(own)
-	pair := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	pool.AddCert(own.Leaf)
+	pair := []tls.Certificate{own}
 	return &tls.Config{Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
 		&tls.Config{Certificates: pair, RootCAs: pool, ServerName: "rank", MinVersion: tls.VersionTLS13}
 }

@@ -285,12 +285,9 @@ func testHandshake(t *testing.T, w way) {
 
 // testKilled: a peer that is killed in the middle of a write ends the link.
 func testKilled(t *testing.T, w way) {
-	if w.name == "TLS" {
-		t.Skip("the same as TCP: the other process would need the certificates")
-	}
 	ln := w.listen(t)
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestPeerProcess$")
-	cmd.Env = append(os.Environ(), "TRANSPORT_TEST="+w.name+"="+ln.Addr().Network()+"="+ln.Addr().String())
+	cmd.Env = append(os.Environ(), "TRANSPORT_TEST="+w.name+"="+ln.Addr().Network()+"="+ln.Addr().String(), identityVariable+"="+w.identity)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -328,14 +325,15 @@ func TestPeerProcess(t *testing.T) {
 	if !ok {
 		t.Skip("TestConformance runs it as a process of its own")
 	}
-	network, address, _ := strings.Cut(where, "=")
-	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var to address
+	to.network, to.text, _ = strings.Cut(where, "=")
 	for _, w := range ways(t) {
 		if w.name != name {
 			continue
+		}
+		conn, err := w.dial(to)
+		if err != nil {
+			t.Fatal(err)
 		}
 		l, err := w.provider.Connect(t.Context(), conn, registered(t, w, segment(t, 4096, 1)))
 		if err != nil {
@@ -348,3 +346,9 @@ func TestPeerProcess(t *testing.T) {
 		}
 	}
 }
+
+// address is where the test that has started this process listens.
+type address struct{ network, text string }
+
+func (a address) Network() string { return a.network }
+func (a address) String() string  { return a.text }

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tfcluster import feed_columns, feed_notebook, feed_source
+from tfcluster.channel import Channel
+from tfcluster.context import Context
 from tfcluster.errors import UsageError
 from tfcluster.feed import DataFeed
 from tfcluster.feed_reader import EpochOver
@@ -97,6 +99,35 @@ def test_epochs_of_an_iterable() -> None:
         assert np.concatenate([y for _, y in read]).tolist() == [0, 2, 4, 6, 8]
     with pytest.raises(RuntimeError, match="it had 2 epochs"):
         list(batches)
+
+
+def test_the_context() -> None:
+    """ctx has one epoch of training until the program asks for data, and then what was asked of the notebook."""
+    ctx = Context({"job_name": "worker"}, Channel(None))
+    assert (ctx.mode, ctx.epochs, ctx.end_feed({"loss": 1})) == ("train", 1, {})
+    ctx._feed = of(3, "|", mode="evaluate", epochs=7)
+    assert (ctx.mode, ctx.epochs) == ("evaluate", 7)
+
+
+@pytest.mark.parametrize(
+    ("returned", "evaluated", "reported", "want"),
+    [
+        ({"mean": np.float32(2), "text": "x"}, {"loss": 1.0}, {"acc": 3.0}, {"mean": 2.0}),
+        (None, {"loss": 1.0}, {"acc": 3.0}, {"loss": 1.0}),
+        ([1], {}, {"acc": 3.0}, {"acc": 3.0}),
+        (None, {}, {}, {}),
+    ],
+)
+def test_what_an_evaluation_found(returned: Any, evaluated: Any, reported: Any, want: dict[str, float]) -> None:
+    """What main_fun returns, else the last model.evaluate, else the last report; with the number of records."""
+    channel = Channel(None)
+    ctx = Context({"job_name": "worker"}, channel)
+    ctx._feed = of(3, "|", mode="evaluate")
+    ctx._feed._reader = ctx._feed._connect()
+    ctx._feed._reader.total = 3
+    ctx._feed.next_batch(5)
+    channel.evaluated, channel.last_report = evaluated, reported
+    assert ctx.end_feed(returned) == {"evaluated": want, "records": 3}
 
 
 def test_another_form() -> None:
