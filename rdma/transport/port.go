@@ -106,8 +106,8 @@ func bestPort(l *verbs.Library, info verbs.DeviceInfo, s VerbsSettings, local ne
 				continue
 			}
 			gid, err := d.GID(number, index)
-			if err != nil {
-				continue // an entry that a container may not read
+			if err != nil || gid == (verbs.GID{}) {
+				continue // one that a container may not read, or an empty one of a thousand
 			}
 			if n := rankGID(p.Ethernet, gid, gidType(info.Path, number, index), local); n > rank {
 				best, rank = port{p, index, gid}, n
@@ -120,13 +120,11 @@ func bestPort(l *verbs.Library, info verbs.DeviceInfo, s VerbsSettings, local ne
 	return d, best, rank, nil
 }
 
-// rankGID says how well a GID serves; 0: not at all.
+// rankGID says how well a GID serves.
 func rankGID(ethernet bool, gid verbs.GID, kind string, local netip.Addr) int {
 	address := gid.Address()
 	isV2 := kind == "" || kind == "RoCE v2" // "": sysfs does not say
 	switch {
-	case gid == verbs.GID{}:
-		return 0
 	case !ethernet:
 		return 4
 	case isV2 && address == local:

@@ -61,9 +61,14 @@ func (m *Memory) Contains(data []byte) (at uint64, ok bool) {
 	return at, at >= m.Address && at-m.Address <= m.size-min(m.size, uint64(len(data)))
 }
 
-// Close takes the memory back. A peer's key of it is refused from then on.
+// Close takes the memory back. A peer's key of it is refused from then on. It may be called again.
 func (m *Memory) Close() error {
-	if err := m.library.status(m.library.deregister, m.handle); err != nil {
+	if m.handle == 0 {
+		return nil
+	}
+	handle := m.handle
+	m.handle = 0
+	if err := m.library.status(m.library.deregister, handle); err != nil {
 		return fmt.Errorf("deregister %d bytes: %w", m.size, err)
 	}
 	return nil
