@@ -36,6 +36,7 @@ func (r *remote) post(writes ...verbs.Write) error {
 	}
 	writes[n-1].Signaled = true
 	if err := r.queue.Post(writes...); err != nil {
+		r.posted -= n
 		r.fail(err)
 		return err
 	}

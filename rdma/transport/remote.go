@@ -156,6 +156,9 @@ func (r *remote) follow() {
 	_, err := io.ReadFull(r.in, last[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err == io.EOF { // not in order: it would have sent the number
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		r.fail(fmt.Errorf("the peer has ended, or the connection to it broke: %w", err))
 		return
@@ -190,7 +193,7 @@ func (r *remote) interrupt(reason error) {
 // close implements carrier.
 func (r *remote) close() error {
 	r.mu.Lock()
-	complete := func() bool { return r.completed == r.posted }
+	complete := func() bool { return r.completed >= r.posted }
 	if errors.Is(r.over, ErrClosed) && !r.closed {
 		r.awaitFor(settling, complete)
 		_ = r.conn.SetWriteDeadline(time.Now().Add(settling))

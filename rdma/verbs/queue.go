@@ -238,7 +238,7 @@ func (q *Queue) Close() error {
 	return errors.Join(errs...)
 }
 
-// Wake ends the call of Wait that is in progress, and all later ones.
+// Wake ends the call of Wait that is in progress, or else the next one.
 func (q *Queue) Wake() { _ = q.ready.SetReadDeadline(time.Now()) } // the descriptor is the poller's, and open
 
 // ErrWoken is the error of Wait after Wake.
@@ -255,6 +255,9 @@ func (q *Queue) Wait() error {
 		// It reads the descriptor, which does not block, and tells the device's library.
 		return int32(call(l.getEvent, q.channel, event, event+wordSize)) == 0
 	})
+	if errors.Is(err, ErrWoken) { // one more Wake meanwhile is for this return, too
+		err = errors.Join(err, q.ready.SetReadDeadline(time.Time{}))
+	}
 	if err != nil {
 		return fmt.Errorf("wait for completions of %s: %w", q.device.Info.Name, err)
 	}

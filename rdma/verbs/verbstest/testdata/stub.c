@@ -114,8 +114,8 @@ static void deliver(struct qp *qp) {
     struct waiting *w = &qp->wait[qp->first];
     struct qp *to = destination(qp);
     int status = next_status;
-    if (!to) return; // it would retry
     struct mr *from = NULL;
+    if (!to && !status) status = 12; // as after all retries
     if (w->sge.length && !(w->wr.flags & 8) && !(from = region(qp->pd, w->sge.lkey, w->sge.addr, w->sge.length))) status = 4;
     if (!status && w->sge.length) {
       struct mr *into = region(to->pd, w->wr.rkey, w->wr.remote_addr, w->sge.length);
@@ -297,8 +297,10 @@ int ibv_modify_qp(struct qp *qp, struct attr *attr, int mask) {
   if (failing("ibv_modify_qp")) return fails_errno;
   int error = 0;
   pthread_mutex_lock(&lock);
-  if (attr->state == 6) to_error(qp);
-  else if (attr->state != qp->state + 1) error = EINVAL;
+  if (attr->state == 6) {
+    to_error(qp);
+    for (struct qp *q = qps; q; q = q->next) if (q->dest == qp->qp_num) deliver(q);
+  } else if (attr->state != qp->state + 1) error = EINVAL;
   else {
     if (attr->state == 2) {
       if (failing("rtr")) error = fails_errno;
@@ -317,6 +319,7 @@ int ibv_modify_qp(struct qp *qp, struct attr *attr, int mask) {
 int ibv_destroy_qp(struct qp *qp) {
   pthread_mutex_lock(&lock);
   for (struct qp **q = &qps; *q; q = &(*q)->next) if (*q == qp) { *q = qp->next; break; }
+  for (struct qp *q = qps; q; q = q->next) if (q->dest == qp->qp_num) deliver(q);
   pthread_mutex_unlock(&lock);
   return destroy(qp);
 }
