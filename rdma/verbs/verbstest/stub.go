@@ -74,8 +74,8 @@ func build() (*Stub, error) {
 	return s, nil
 }
 
-// New returns the stub with one device and no faults. At the end of the test nothing of it may be left: a device, a
-// queue, or memory that is registered. It skips the test where gcc is missing.
+// New returns the stub with one device and no faults. At the end of the test nothing more of it may be there than
+// before: no device, no queue, and no memory that is registered. It skips the test where gcc is missing.
 func New(t testing.TB) *Stub {
 	t.Helper()
 	s, err := built()
@@ -86,10 +86,11 @@ func New(t testing.TB) *Stub {
 		t.Fatal(err)
 	}
 	s.reset()
+	objects, registrations := s.objects(), s.registrations()
 	t.Cleanup(func() {
 		s.reset()
-		if objects, registrations := s.objects(), s.registrations(); objects != 0 || registrations != 0 {
-			t.Errorf("%d objects of libibverbs are left, and %d registrations of memory", objects, registrations)
+		if o, r := s.objects()-objects, s.registrations()-registrations; o != 0 || r != 0 {
+			t.Errorf("%d objects of libibverbs are left, and %d registrations of memory", o, r)
 		}
 	})
 	return s
