@@ -30,6 +30,9 @@ type member struct {
 	regions []*transport.Region
 }
 
+// realDevice is the variable that has the tests use this host's RDMA device: the guest of make test-rdma sets it.
+const realDevice = "TFCLUSTER_TEST_RDMA"
+
 // byRDMA is the network between hosts that has RDMA: the stub's, or that of this host's device.
 const byRDMA = "rdma"
 

@@ -3,23 +3,25 @@
 package collective
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
 )
-
-// realDevice is the variable that has the tests use this host's RDMA device: the guest of make test-rdma sets it.
-const realDevice = "TFCLUSTER_TEST_RDMA"
 
 // openVerbs opens the device of this host, or the stub's.
 func openVerbs(t testing.TB) *transport.Verbs {
@@ -94,5 +96,53 @@ func TestUnanswered(t *testing.T) {
 	}
 	if answered > 1 {
 		t.Errorf("nobody says that a device does not answer: %v", errs)
+	}
+}
+
+// TestExhausted: where a rank takes no messages any more, the credits of the rank before it are exhausted, and its
+// call ends with the name of the other.
+func TestExhausted(t *testing.T) {
+	const size = 160 << 20 // in pieces: more than credits and queues have room for
+	v := openVerbs(t)
+	var ends [2]transport.Link
+	var own [2]*memory.Mapping
+	var work sync.WaitGroup
+	for i, conn := range pair(t, "tcp") {
+		s, err := memory.New("tfcluster-collective-test", Layout(size)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own[i], err = s.Map(); err != nil {
+			t.Fatal(err)
+		}
+		region, err := v.Register(own[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { region.Close(); own[i].Close(); s.Close() })
+		work.Go(func() {
+			if ends[i], err = v.Connect(t.Context(), conn, region); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if work.Wait(); t.Failed() {
+		return
+	}
+	t.Cleanup(func() { ends[1].Close() })
+	g, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0}, {1}}, Own: own[0], Peers: map[int]Peer{1: {Link: ends[0]}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	call := Call{Kind: Broadcast, Size: size}
+	if err := ends[1].Write(t.Context(), transport.Place{Slot: controlSlot, Offset: description(1, 1)}, call.encode(), open.immediate(1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("3s have passed"))
+	defer cancel()
+	_, err = g.Run(ctx, call)
+	if late, _ := errors.AsType[*LateError](err); late == nil || !slices.Equal(late.Waits, []string{"worker:1"}) {
+		t.Error(err)
 	}
 }

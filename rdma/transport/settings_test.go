@@ -54,8 +54,12 @@ func TestRankGID(t *testing.T) {
 		gid      verbs.GID
 		kind     string
 	}{
-		{true, gid("10.0.0.1"), "RoCE v2"}, {true, gid("192.168.0.1"), "RoCE v2"}, {false, gid("fe80::1"), "IB/RoCE v1"},
-		{true, gid("2001:db8::1"), "RoCE v2"}, {true, gid("fe80::1"), "RoCE v2"}, {true, gid("10.0.0.1"), "IB/RoCE v1"},
+		{true, gid("10.0.0.1"), "RoCE v2"},
+		{true, gid("192.168.0.1"), "RoCE v2"},
+		{false, gid("fe80::1"), "IB/RoCE v1"},
+		{true, gid("2001:db8::1"), "RoCE v2"},
+		{true, gid("fe80::1"), "RoCE v2"},
+		{true, gid("10.0.0.1"), "IB/RoCE v1"},
 	} {
 		n := rankGID(c.ethernet, c.gid, c.kind, local)
 		if n >= last || n < 1 {

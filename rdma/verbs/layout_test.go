@@ -16,10 +16,21 @@ var structures = []struct {
 	value   any
 	isWhole bool
 }{
-	{"ibv_context", contextHead{}, false}, {"ibv_device", deviceHead{}, true}, {"ibv_device_attr", deviceAttr{}, true}, {"ibv_port_attr", portAttr{}, true},
-	{"ibv_mr", memoryHead{}, false}, {"ibv_comp_channel", channelHead{}, false}, {"ibv_qp", queueHead{}, false}, {"ibv_qp_cap", capacity{}, true},
-	{"ibv_qp_init_attr", queueInit{}, true}, {"ibv_ah_attr", address{}, true}, {"ibv_qp_attr", queueAttr{}, true}, {"ibv_sge", element{}, true},
-	{"ibv_send_wr", sendRequest{}, true}, {"ibv_recv_wr", receiveRequest{}, true}, {"ibv_wc", workCompletion{}, true},
+	{"ibv_context", contextHead{}, false},
+	{"ibv_device", deviceHead{}, true},
+	{"ibv_device_attr", deviceAttr{}, true},
+	{"ibv_port_attr", portAttr{}, true},
+	{"ibv_mr", memoryHead{}, false},
+	{"ibv_comp_channel", channelHead{}, false},
+	{"ibv_qp", queueHead{}, false},
+	{"ibv_qp_cap", capacity{}, true},
+	{"ibv_qp_init_attr", queueInit{}, true},
+	{"ibv_ah_attr", address{}, true},
+	{"ibv_qp_attr", queueAttr{}, true},
+	{"ibv_sge", element{}, true},
+	{"ibv_send_wr", sendRequest{}, true},
+	{"ibv_recv_wr", receiveRequest{}, true},
+	{"ibv_wc", workCompletion{}, true},
 }
 
 // constants are values of the header, by their names there.
