@@ -2893,6 +2893,7 @@ type Launch struct {
 	RoleKind       string                 `protobuf:"bytes,18,opt,name=role_kind,json=roleKind,proto3" json:"role_kind,omitempty"` // tracked | untracked | sidecar; "": of a driver that does not say
 	Follows        bool                   `protobuf:"varint,19,opt,name=follows,proto3" json:"follows,omitempty"`                  // its role depends on tracked roles, which have ended: their checkpoints are fetched for it
 	Options        *RunOptions            `protobuf:"bytes,20,opt,name=options,proto3" json:"options,omitempty"`
+	Collective     *CollectivePort        `protobuf:"bytes,41,opt,name=collective,proto3" json:"collective,omitempty"` // absent: collective calls use TCP between hosts
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3035,6 +3036,13 @@ func (x *Launch) GetFollows() bool {
 func (x *Launch) GetOptions() *RunOptions {
 	if x != nil {
 		return x.Options
+	}
+	return nil
+}
+
+func (x *Launch) GetCollective() *CollectivePort {
+	if x != nil {
+		return x.Collective
 	}
 	return nil
 }
@@ -9067,7 +9075,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xdd\x05\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x9b\x06\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -9087,7 +9095,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x12\x1b\n" +
 	"\trole_kind\x18\x12 \x01(\tR\broleKind\x12\x18\n" +
 	"\afollows\x18\x13 \x01(\bR\afollows\x122\n" +
-	"\aoptions\x18\x14 \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x1a6\n" +
+	"\aoptions\x18\x14 \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12<\n" +
+	"\n" +
+	"collective\x18) \x01(\v2\x1c.tfcluster.v1.CollectivePortR\n" +
+	"collective\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\a\x10\bJ\x04\b\b\x10\tJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\x04modeR\x06epochsR\bcallbackR\vkeras_patch\"f\n" +
@@ -9810,10 +9821,11 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
 	(*NCCLChoice)(nil),           // 127: tfcluster.v1.NCCLChoice
 	(*TakeSnapshot)(nil),         // 128: tfcluster.v1.TakeSnapshot
-	(*StacksRequest)(nil),        // 129: tfcluster.v1.StacksRequest
-	(*FabricRequest)(nil),        // 130: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 131: tfcluster.v1.StacksReply
-	(*FabricReply)(nil),          // 132: tfcluster.v1.FabricReply
+	(*CollectivePort)(nil),       // 129: tfcluster.v1.CollectivePort
+	(*StacksRequest)(nil),        // 130: tfcluster.v1.StacksRequest
+	(*FabricRequest)(nil),        // 131: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 132: tfcluster.v1.StacksReply
+	(*FabricReply)(nil),          // 133: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9870,131 +9882,132 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	31,  // 51: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 52: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
 	76,  // 53: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 54: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 55: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 56: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 57: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 58: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 59: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 60: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 61: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 62: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 63: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 64: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 65: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 66: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 67: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 68: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 69: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 70: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 71: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 72: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 73: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 74: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 75: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 76: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 77: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 78: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 79: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 80: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 81: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 82: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	31,  // 83: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 84: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 85: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 86: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 87: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 88: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 89: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 90: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 91: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 92: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 93: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 94: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 95: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 96: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 97: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 98: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 99: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 100: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	127, // 101: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 102: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 103: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 104: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 105: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 106: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 107: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 108: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 109: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 110: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 111: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 112: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 113: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 114: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 115: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 116: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 117: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 118: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 119: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 120: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 121: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 122: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 123: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 124: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 125: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 126: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 127: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 128: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 129: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 130: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 131: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 132: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 133: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	129, // 134: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	75,  // 135: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 136: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 137: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 138: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 139: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 140: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 141: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 142: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 143: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 144: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	130, // 145: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 146: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 147: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 148: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 149: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 150: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 151: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 152: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 153: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 154: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 155: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 156: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 157: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 158: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 159: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	131, // 160: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	77,  // 161: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 162: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 163: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 164: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 165: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 166: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 167: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 168: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 169: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 170: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	132, // 171: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 172: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 173: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	148, // [148:174] is the sub-list for method output_type
-	122, // [122:148] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	129, // 54: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
+	0,   // 55: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 56: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 57: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 58: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 59: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 60: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 61: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 62: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 63: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 64: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 65: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 66: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 67: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 68: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 69: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 70: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 71: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 72: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 73: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 74: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 75: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 76: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 77: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 78: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 79: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 80: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 81: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 82: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 83: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	31,  // 84: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 85: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 86: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 87: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 88: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 89: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 90: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 91: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 92: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 93: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 94: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 95: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 96: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 97: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 98: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 99: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 100: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 101: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	127, // 102: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 103: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 104: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 105: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 106: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 107: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 108: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 109: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 110: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 111: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 112: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 113: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 114: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 115: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 116: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 117: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 118: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 119: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 120: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 121: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 122: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 123: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 124: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 125: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 126: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 127: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 128: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 129: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 130: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 131: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 132: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 133: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 134: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	130, // 135: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	75,  // 136: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 137: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 138: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 139: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 140: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 141: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 142: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 143: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 144: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 145: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	131, // 146: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 147: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 148: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 149: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 150: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 151: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 152: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 153: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 154: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 155: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 156: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 157: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 158: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 159: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 160: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	132, // 161: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	77,  // 162: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 163: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 164: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 165: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 166: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 167: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 168: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 169: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 170: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 171: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	133, // 172: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 173: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 174: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	149, // [149:175] is the sub-list for method output_type
+	123, // [123:149] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }

@@ -30,7 +30,7 @@ type member struct {
 	regions []*transport.Region
 }
 
-// realDevice is the variable that has the tests use this host's RDMA device: the guest of make test-rdma sets it.
+// realDevice is the variable with an RDMA device of this host for the tests: the guest of make test-rdma sets it.
 const realDevice = "TFCLUSTER_TEST_RDMA"
 
 // byRDMA is the network between hosts that has RDMA: the stub's, or that of this host's device.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -26,11 +25,11 @@ import (
 // openVerbs opens the device of this host, or the stub's.
 func openVerbs(t testing.TB) *transport.Verbs {
 	t.Helper()
-	settings := transport.DefaultVerbs()
-	if os.Getenv(realDevice) == "" {
-		settings.Library = verbstest.New(t).Path
+	settings := transport.DefaultVerbs(os.Getenv(realDevice), 1, 1)
+	if settings.Device == "" {
+		settings.Device, settings.Library = "stub_0", verbstest.New(t).Path
 	}
-	v, err := transport.OpenVerbs(settings, netip.MustParseAddr("127.0.0.1"))
+	v, err := transport.OpenVerbs(settings)
 	if err != nil {
 		t.Fatal(err)
 	}

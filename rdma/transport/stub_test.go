@@ -5,27 +5,26 @@ package transport
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
 )
 
-// realDevice is the variable that has the suite use this host's RDMA device: the guest of make test-rdma sets it.
+// realDevice is the variable with an RDMA device of this host for the suite: the guest of make test-rdma sets it.
 const realDevice = "TFCLUSTER_TEST_RDMA"
 
 // verbsWays are the ways by RDMA: on the stub or, where there is a device, on that.
 func verbsWays(t testing.TB) []way {
 	w := way{name: "RDMA", listen: listenTCP, dial: func(a net.Addr) (net.Conn, error) { return net.DialTimeout(a.Network(), a.String(), longest) }}
-	settings := DefaultVerbs()
-	if os.Getenv(realDevice) == "" {
+	settings := DefaultVerbs(os.Getenv(realDevice), 1, 1)
+	if settings.Device == "" {
 		w.name = "RDMA stub"
 		if errors.Is(verbstest.Missing(), verbstest.ErrNoCompiler) {
 			w.missing = verbstest.ErrNoCompiler.Error()
 			return []way{w}
 		}
-		settings.Library = verbstest.New(t).Path
+		_, settings = stubbed(t)
 	}
 	w.provider = openVerbs(t, settings)
 	return []way{w}
@@ -34,7 +33,7 @@ func verbsWays(t testing.TB) []way {
 // openVerbs opens the device for the time of a test.
 func openVerbs(t testing.TB, settings VerbsSettings) *Verbs {
 	t.Helper()
-	v, err := OpenVerbs(settings, netip.MustParseAddr("127.0.0.1"))
+	v, err := OpenVerbs(settings)
 	if err != nil {
 		t.Fatal(err)
 	}

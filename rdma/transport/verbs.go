@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -29,15 +28,14 @@ type Verbs struct {
 	port     port
 }
 
-// OpenVerbs opens the device for a host that the others know by an address. The error is one line for people: why
-// there is no RDMA. It is ErrNoRDMA on a host without a device.
-func OpenVerbs(settings VerbsSettings, local netip.Addr) (*Verbs, error) {
+// OpenVerbs opens the port. The error is one line: why there is no RDMA.
+func OpenVerbs(settings VerbsSettings) (*Verbs, error) {
 	v := &Verbs{settings: settings}
 	var err error
 	if v.library, err = verbs.Open(settings.Library); err != nil {
 		return nil, err
 	}
-	if v.device, v.port, err = choosePort(v.library, settings, local.Unmap()); err != nil {
+	if v.device, v.port, err = openPort(v.library, settings); err != nil {
 		return nil, err
 	}
 	if v.domain, err = v.device.NewDomain(); err != nil {
@@ -51,7 +49,7 @@ func (v *Verbs) Close() error { return errors.Join(v.domain.Close(), v.device.Cl
 
 // String names the device, such as "mlx5_0 port 1, GID 3 (10.0.0.1)".
 func (v *Verbs) String() string {
-	return fmt.Sprintf("%s port %d, GID %d (%s)", v.device.Info.Name, v.port.Number, v.port.index, v.port.gid.Address())
+	return fmt.Sprintf("%s port %d, GID %d (%s)", v.device.Name, v.port.Number, v.settings.GID, v.port.gid.Address())
 }
 
 // Register implements Provider. The pages of the memory are locked until Close of the region.
@@ -131,7 +129,7 @@ func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) 
 	}
 	if failed == nil {
 		failed = r.queue.Connect(verbs.Path{
-			MTU: min(mine.mtu, r.peer.mtu), Sequence: mine.queue.Sequence, GIDIndex: v.port.index, IsGlobal: mine.isGlobal(r.peer), Peer: r.peer.queue,
+			MTU: min(mine.mtu, r.peer.mtu), Sequence: mine.queue.Sequence, GIDIndex: v.settings.GID, IsGlobal: mine.isGlobal(r.peer), Peer: r.peer.queue,
 			Timeout: v.settings.Timeout, Retries: v.settings.Retries, Class: v.settings.TrafficClass, Level: v.settings.ServiceLevel,
 		})
 	}
@@ -159,13 +157,13 @@ func (v *Verbs) describe(s verbs.Status) error {
 	text := v.library.StatusText(uint32(s))
 	switch s {
 	case verbs.Flushed:
-		return fmt.Errorf("%s has ended the connection: %s", v.device.Info.Name, text)
+		return fmt.Errorf("%s has ended the connection: %s", v.device.Name, text)
 	case verbs.RemoteAccess:
 		return fmt.Errorf("the peer's device refuses the key of its memory: %s", text)
 	case verbs.RetriesExceeded:
 		return fmt.Errorf("the peer's device does not answer: %s", text)
 	}
-	return fmt.Errorf("%s cannot write to the peer: %s", v.device.Info.Name, text)
+	return fmt.Errorf("%s cannot write to the peer: %s", v.device.Name, text)
 }
 
 // Via names how a link's data travels, such as "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)" or "a stream", with the

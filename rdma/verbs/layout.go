@@ -28,19 +28,7 @@ type deviceHead struct {
 	Name      [64]byte `c:"name"`
 	File      [64]byte `c:"dev_name"`
 	_         [256]byte
-	Path      [256]byte `c:"ibdev_path"`
-}
-
-// deviceAttr is struct ibv_device_attr.
-type deviceAttr struct {
-	_           [64]byte
-	_           [4]uint64
-	_           [4]int32
-	MaxRequests int32 `c:"max_qp_wr"`
-	_           [27]int32
-	_           [3]byte
-	Ports       uint8 `c:"phys_port_cnt"`
-	_           [4]byte
+	_         [256]byte
 }
 
 // portAttr is struct ibv_port_attr.
@@ -48,7 +36,7 @@ type portAttr struct {
 	State      uint32 `c:"state"`
 	_          uint32
 	MTU        uint32 `c:"active_mtu"`
-	GIDs       int32  `c:"gid_tbl_len"`
+	_          int32
 	_          uint32
 	MaxMessage uint32 `c:"max_msg_sz"`
 	_          [2]uint32

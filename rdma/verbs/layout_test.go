@@ -18,7 +18,6 @@ var structures = []struct {
 }{
 	{"ibv_context", contextHead{}, false},
 	{"ibv_device", deviceHead{}, true},
-	{"ibv_device_attr", deviceAttr{}, true},
 	{"ibv_port_attr", portAttr{}, true},
 	{"ibv_mr", memoryHead{}, false},
 	{"ibv_comp_channel", channelHead{}, false},

@@ -19,7 +19,7 @@ type Library struct {
 // functions are addresses of the library's functions.
 type functions struct {
 	getDeviceList, freeDeviceList, openDevice, closeDevice              uintptr
-	queryDevice, queryPort, queryGID, statusText                        uintptr
+	queryPort, queryGID, statusText                                     uintptr
 	allocDomain, deallocDomain, registerMemory, deregister              uintptr
 	createChannel, destroyChannel, createCQ, destroyCQ                  uintptr
 	getEvent, acknowledgeEvents, createQueue, destroyQueue, modifyQueue uintptr
@@ -37,7 +37,6 @@ func Open(library string) (*Library, error) {
 		{"ibv_free_device_list", &f.freeDeviceList},
 		{"ibv_open_device", &f.openDevice},
 		{"ibv_close_device", &f.closeDevice},
-		{"ibv_query_device", &f.queryDevice},
 		{"ibv_query_port", &f.queryPort},
 		{"ibv_query_gid", &f.queryGID},
 		{"ibv_wc_status_str", &f.statusText},

@@ -20,7 +20,7 @@ func (d *Device) NewDomain() (*Domain, error) {
 // Close ends the domain, whose memory and queue pairs have been closed.
 func (p *Domain) Close() error {
 	if err := p.device.library.status(p.device.library.deallocDomain, p.handle); err != nil {
-		return fmt.Errorf("close a protection domain of %s: %w", p.device.Info.Name, err)
+		return fmt.Errorf("close a protection domain of %s: %w", p.device.Name, err)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (p *Domain) Register(memory []byte, access Access) (*Memory, error) {
 	l := p.device.library
 	handle, err := l.pointer(l.registerMemory, p.handle, addressOf(memory), uintptr(len(memory)), uintptr(access))
 	if err != nil {
-		return nil, fmt.Errorf("register %d bytes with %s: %w", len(memory), p.device.Info.Name, err)
+		return nil, fmt.Errorf("register %d bytes with %s: %w", len(memory), p.device.Name, err)
 	}
 	m := at[memoryHead](handle)
 	return &Memory{l, handle, uint64(addressOf(memory)), m.LocalKey, m.RemoteKey, uint64(len(memory))}, nil

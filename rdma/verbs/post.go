@@ -70,7 +70,7 @@ func (q *Queue) PostReceives(n int) error {
 
 func (q *Queue) posted(what string, result uintptr) error {
 	if n := int32(result); n != 0 {
-		return fmt.Errorf("post %s to %s: %w", what, q.device.Info.Name, syscall.Errno(max(n, -n)))
+		return fmt.Errorf("post %s to %s: %w", what, q.device.Name, syscall.Errno(max(n, -n)))
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (q *Queue) Poll(into []Completion) ([]Completion, error) {
 	room := min(len(m.completions), cap(into))
 	n := int32(call(at[contextHead](q.device.context).PollCQ, q.cq, uintptr(room), uintptr(unsafe.Pointer(&m.completions[0]))))
 	if n < 0 || int(n) > room {
-		return nil, fmt.Errorf("poll the completion queue of %s: the library returns %d", q.device.Info.Name, n)
+		return nil, fmt.Errorf("poll the completion queue of %s: the library returns %d", q.device.Name, n)
 	}
 	into = into[:n]
 	for i := range into {

@@ -72,7 +72,7 @@ func (p *Domain) NewQueue(cfg QueueConfig) (_ *Queue, err error) {
 	q := &Queue{library: p.device.library, device: p.device, port: cfg.Port}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("make a queue pair of %s: %w", p.device.Info.Name, errors.Join(err, q.Close()))
+			err = fmt.Errorf("make a queue pair of %s: %w", p.device.Name, errors.Join(err, q.Close()))
 		}
 	}()
 	if q.mapping, err = Map(int(unsafe.Sizeof(*q.memory))); err != nil {
@@ -202,7 +202,7 @@ func (q *Queue) Connect(path Path) error {
 // memory of writes alone once it has.
 func (q *Queue) Fail() error {
 	if err := q.modify(queueAttr{State: stateError}, maskState); err != nil {
-		return fmt.Errorf("end a queue pair of %s: %w", q.device.Info.Name, err)
+		return fmt.Errorf("end a queue pair of %s: %w", q.device.Name, err)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (q *Queue) Close() error {
 			return
 		}
 		if err := l.status(function, *handle); err != nil {
-			errs = append(errs, fmt.Errorf("close %s of %s: %w", what, q.device.Info.Name, err))
+			errs = append(errs, fmt.Errorf("close %s of %s: %w", what, q.device.Name, err))
 		}
 		*handle = 0
 	}
@@ -248,7 +248,7 @@ var ErrWoken = os.ErrDeadlineExceeded
 func (q *Queue) Wait() error {
 	raw, err := q.ready.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("wait for completions of %s: %w", q.device.Info.Name, err)
+		return fmt.Errorf("wait for completions of %s: %w", q.device.Name, err)
 	}
 	l, event := q.library, uintptr(unsafe.Pointer(&q.memory.event[0]))
 	err = raw.Read(func(uintptr) bool {
@@ -259,7 +259,7 @@ func (q *Queue) Wait() error {
 		err = errors.Join(err, q.ready.SetReadDeadline(time.Time{}))
 	}
 	if err != nil {
-		return fmt.Errorf("wait for completions of %s: %w", q.device.Info.Name, err)
+		return fmt.Errorf("wait for completions of %s: %w", q.device.Name, err)
 	}
 	if q.taken++; q.taken == ackEvery {
 		call(l.acknowledgeEvents, q.cq, ackEvery)
@@ -274,7 +274,7 @@ const ackEvery = 64
 // Arm asks for an event at the next completion. One that came before has none: Poll is called after Arm, before Wait.
 func (q *Queue) Arm() error {
 	if n := int32(call(at[contextHead](q.device.context).Notify, q.cq, 0)); n != 0 {
-		return fmt.Errorf("arm the completion queue of %s: %w", q.device.Info.Name, syscall.Errno(max(n, -n)))
+		return fmt.Errorf("arm the completion queue of %s: %w", q.device.Name, syscall.Errno(max(n, -n)))
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ package verbs_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -35,26 +37,30 @@ func opened(t *testing.T) (*verbstest.Stub, *verbs.Library) {
 	return stub, l
 }
 
-// TestDevices: none, several, fewer than were counted, and a kernel without RDMA.
-func TestDevices(t *testing.T) {
+// TestOpenDevice: among several, of fewer than were counted, and on a kernel without RDMA.
+func TestOpenDevice(t *testing.T) {
 	stub, l := opened(t)
-	for n, want := range map[int]int{0: 0, 1: 1, 3: 3, -1: 0} {
+	for n, want := range map[int]string{0: "there is no RDMA device stub_0", 1: "", 3: "", -1: "there is no RDMA device stub_0"} {
 		stub.Devices(n)
-		if got, err := l.Devices(); err != nil || len(got) != want {
-			t.Errorf("%d devices: %v, %v", n, got, err)
+		d, err := l.OpenDevice("stub_0")
+		if got := fmt.Sprint(err); err != nil && got != want || err == nil && want != "" {
+			t.Errorf("%d devices: %v", n, err)
+		}
+		if err == nil {
+			d.Close()
 		}
 	}
 	stub.IWARP()
-	if got, err := l.Devices(); err != nil || len(got) != 1 || !got[0].IWARP || got[0].Name != "stub_0" || got[0].File != "uverbs0" {
-		t.Errorf("iWARP: %+v, %v", got, err)
+	d, err := l.OpenDevice("stub_0")
+	if err != nil || !d.IWARP || d.Name != "stub_0" {
+		t.Fatalf("iWARP: %+v, %v", d, err)
 	}
-	stub.Fail("ibv_get_device_list", unix.ENOSYS)
-	if got, err := l.Devices(); err != nil || len(got) != 0 {
-		t.Errorf("without RDMA in the kernel: %v, %v", got, err)
-	}
-	stub.Fail("ibv_get_device_list", unix.EMFILE)
-	if _, err := l.Devices(); !errors.Is(err, unix.EMFILE) {
-		t.Errorf("%v", err)
+	d.Close()
+	for errno, want := range map[syscall.Errno]string{unix.ENOSYS: "there is no RDMA device stub_0", unix.EMFILE: "list the RDMA devices: too many open files"} {
+		stub.Fail("ibv_get_device_list", errno)
+		if _, err := l.OpenDevice("stub_0"); err == nil || err.Error() != want {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -62,8 +68,8 @@ func TestDevices(t *testing.T) {
 func TestFailures(t *testing.T) {
 	stub, l := opened(t)
 	for function, want := range map[string]string{
-		"ibv_open_device": "open /dev/infiniband/uverbs0 of stub_0: permission denied", "ibv_query_device": "query stub_0: permission denied",
-		"ibv_query_port": "query port 1 of stub_0: permission denied", "ibv_query_gid": "query GID 1 of port 1 of stub_0: permission denied",
+		"ibv_open_device": "open /dev/infiniband/uverbs0 of stub_0: permission denied",
+		"ibv_query_port":  "query port 1 of stub_0: permission denied", "ibv_query_gid": "query GID 1 of port 1 of stub_0: permission denied",
 		"ibv_alloc_pd": "protection domain of stub_0: permission denied", "ibv_reg_mr": "register 4096 bytes with stub_0: permission denied",
 		"ibv_create_comp_channel": "queue pair of stub_0: its completion channel: permission denied", "ibv_create_cq": "its completion queue: permission denied",
 		"ibv_create_qp": "make a queue pair of stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",

@@ -24,9 +24,8 @@ type Stub struct {
 
 	objects, registrations func() int32
 	fail                   func(function string, errno int32)
-	status, stall          func(int32)
+	status, stall, down    func(int32)
 	devices                func(n, iwarp int32)
-	sysfs                  func(path string)
 	maxMessage             func(uint32)
 }
 
@@ -67,7 +66,7 @@ func build() (*Stub, error) {
 	s.Path = "libibverbs-stub.so.1" // by its name, as a library that is loaded
 	for name, f := range map[string]any{
 		"stub_objects": &s.objects, "stub_registrations": &s.registrations, "stub_fail": &s.fail, "stub_status": &s.status, "stub_stall": &s.stall,
-		"stub_devices": &s.devices, "stub_sysfs": &s.sysfs, "stub_max_message": &s.maxMessage,
+		"stub_devices": &s.devices, "stub_port_down": &s.down, "stub_max_message": &s.maxMessage,
 	} {
 		purego.RegisterLibFunc(f, handle, name)
 	}
@@ -103,7 +102,7 @@ func (s *Stub) reset() {
 	s.status(0)
 	s.stall(0)
 	s.devices(1, 0)
-	s.sysfs("/nonexistent")
+	s.down(0)
 	s.maxMessage(everyMessage)
 }
 
@@ -118,12 +117,16 @@ func (s *Stub) Fail(function string, errno syscall.Errno) { s.fail(function, int
 func (s *Stub) FailNext(status uint32) { s.status(int32(status)) }
 
 // Stall keeps writes from being executed, as where the peer is gone, until it is called with false.
-func (s *Stub) Stall(on bool) {
+func (s *Stub) Stall(on bool) { s.stall(number(on)) }
+
+// PortDown has the port be down.
+func (s *Stub) PortDown(on bool) { s.down(number(on)) }
+
+func number(on bool) int32 {
 	if on {
-		s.stall(1)
-	} else {
-		s.stall(0)
+		return 1
 	}
+	return 0
 }
 
 // Devices sets the number of devices; -1: the list has one less than it says.
@@ -131,9 +134,6 @@ func (s *Stub) Devices(n int) { s.devices(int32(n), 0) }
 
 // IWARP has the device be one of iWARP.
 func (s *Stub) IWARP() { s.devices(1, 1) }
-
-// Sysfs sets the folder with the devices' folders.
-func (s *Stub) Sysfs(path string) { s.sysfs(path) }
 
 // MaxMessage sets the size in bytes up to which a write can be.
 func (s *Stub) MaxMessage(n uint32) { s.maxMessage(n) }

@@ -53,7 +53,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct qp *qps; static struct mr *mrs; static uint32_t number = 16;
 static int objects, registrations, stalled, next_status; // of the test
 static char fails[64]; static int fails_errno;
-static char sysfs[200] = "/nonexistent";
+static int down;
 static int listed = 1, transport; static uint32_t max_message = 1 << 30;
 
 int stub_objects(void) { return objects; }
@@ -61,7 +61,7 @@ int stub_registrations(void) { return registrations; }
 void stub_fail(const char *function, int error) { snprintf(fails, sizeof fails, "%s", function); fails_errno = error; }
 void stub_status(int status) { next_status = status; } // of the next write
 void stub_devices(int n, int iwarp) { listed = n; transport = iwarp; }
-void stub_sysfs(const char *path) { snprintf(sysfs, sizeof sysfs, "%s", path); }
+void stub_port_down(int on) { down = on; }
 void stub_max_message(uint32_t n) { max_message = n; }
 
 static int failing(const char *function) { return strcmp(function, fails) == 0 ? (errno = fails_errno) : 0; }
@@ -74,7 +74,6 @@ struct device **ibv_get_device_list(int *n) {
     list[i] = calloc(1, sizeof **list);
     list[i]->transport = transport;
     snprintf(list[i]->name, 64, "stub_%d", i); snprintf(list[i]->dev_name, 64, "uverbs%d", i);
-    snprintf(list[i]->ibdev_path, 256, "%s/stub_%d", sysfs, i);
   }
   *n = listed < 0 ? 1 : listed;
   return list;
@@ -211,14 +210,10 @@ struct context *ibv_open_device(struct device *device) {
   return c;
 }
 int ibv_close_device(struct context *c) { return destroy(c); }
-int ibv_query_device(struct context *c, void *attr) { // phys_port_cnt
-  memset(attr, 0, 232);
-  ((uint8_t *)attr)[227] = 1;
-  return failing("ibv_query_device");
-}
 int ibv_query_port(struct context *c, uint8_t port, uint32_t *attr) {
   memset(attr, 0, 48);
-  attr[0] = 4; attr[2] = 3; attr[3] = 3; attr[5] = max_message; ((uint8_t *)attr)[46] = 2;
+  if (port != 1) return EINVAL;
+  attr[0] = down ? 1 : 4; attr[2] = 3; attr[3] = 3; attr[5] = max_message; ((uint8_t *)attr)[46] = 2;
   return failing("ibv_query_port");
 }
 int ibv_query_gid(struct context *c, uint8_t port, int index, uint8_t *gid) {
