@@ -11,6 +11,7 @@ require (
 	github.com/NVIDIA/go-nvml v0.13.1-0
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/colinmarc/hdfs/v2 v2.4.0
+	github.com/ebitengine/purego v0.11.3
 	github.com/go-zeromq/zmq4 v0.17.0
 	github.com/gorilla/websocket v1.5.3
 	golang.org/x/crypto v0.57.0

@@ -2925,6 +2925,7 @@ type Launch struct {
 	RoleKind       string                 `protobuf:"bytes,18,opt,name=role_kind,json=roleKind,proto3" json:"role_kind,omitempty"` // tracked | untracked | sidecar; "": of a driver that does not say
 	Follows        bool                   `protobuf:"varint,19,opt,name=follows,proto3" json:"follows,omitempty"`                  // its role depends on tracked roles, which have ended: their checkpoints are fetched for it
 	Options        *RunOptions            `protobuf:"bytes,20,opt,name=options,proto3" json:"options,omitempty"`
+	Collective     *CollectivePort        `protobuf:"bytes,41,opt,name=collective,proto3" json:"collective,omitempty"` // absent: collective calls use TCP between hosts
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3067,6 +3068,13 @@ func (x *Launch) GetFollows() bool {
 func (x *Launch) GetOptions() *RunOptions {
 	if x != nil {
 		return x.Options
+	}
+	return nil
+}
+
+func (x *Launch) GetCollective() *CollectivePort {
+	if x != nil {
+		return x.Collective
 	}
 	return nil
 }
@@ -9165,7 +9173,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xdd\x05\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x9b\x06\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -9185,7 +9193,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x12\x1b\n" +
 	"\trole_kind\x18\x12 \x01(\tR\broleKind\x12\x18\n" +
 	"\afollows\x18\x13 \x01(\bR\afollows\x122\n" +
-	"\aoptions\x18\x14 \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x1a6\n" +
+	"\aoptions\x18\x14 \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12<\n" +
+	"\n" +
+	"collective\x18) \x01(\v2\x1c.tfcluster.v1.CollectivePortR\n" +
+	"collective\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\a\x10\bJ\x04\b\b\x10\tJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\x04modeR\x06epochsR\bcallbackR\vkeras_patch\"f\n" +
@@ -9924,14 +9935,15 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*TaskManifest)(nil),         // 129: tfcluster.v1.TaskManifest
 	(*NCCLChoice)(nil),           // 130: tfcluster.v1.NCCLChoice
 	(*TakeSnapshot)(nil),         // 131: tfcluster.v1.TakeSnapshot
-	(*GitCommit)(nil),            // 132: tfcluster.v1.GitCommit
-	(*RunManifest)(nil),          // 133: tfcluster.v1.RunManifest
-	(*StacksRequest)(nil),        // 134: tfcluster.v1.StacksRequest
-	(*WhyRequest)(nil),           // 135: tfcluster.v1.WhyRequest
-	(*FabricRequest)(nil),        // 136: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 137: tfcluster.v1.StacksReply
-	(*WhyReply)(nil),             // 138: tfcluster.v1.WhyReply
-	(*FabricReply)(nil),          // 139: tfcluster.v1.FabricReply
+	(*CollectivePort)(nil),       // 132: tfcluster.v1.CollectivePort
+	(*GitCommit)(nil),            // 133: tfcluster.v1.GitCommit
+	(*RunManifest)(nil),          // 134: tfcluster.v1.RunManifest
+	(*StacksRequest)(nil),        // 135: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 136: tfcluster.v1.WhyRequest
+	(*FabricRequest)(nil),        // 137: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 138: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 139: tfcluster.v1.WhyReply
+	(*FabricReply)(nil),          // 140: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9990,136 +10002,137 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	31,  // 53: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 54: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
 	76,  // 55: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	0,   // 56: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 57: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 58: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 59: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 60: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 61: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 62: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 63: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 64: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 65: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 66: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 67: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 68: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 69: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 70: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 71: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 72: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 73: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 74: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 75: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 76: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 77: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 78: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 79: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 80: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 81: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 82: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 83: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 84: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	132, // 85: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
-	31,  // 86: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 87: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 88: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 89: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 90: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 91: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 92: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 93: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 94: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 95: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 96: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 97: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 98: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 99: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 100: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 101: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 102: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 103: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	130, // 104: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 105: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 106: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 107: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 108: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 109: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 110: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 111: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 112: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	124, // 113: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
-	9,   // 114: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 115: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 116: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 117: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 118: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 119: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 120: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 121: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 122: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 123: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 124: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 125: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	133, // 126: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
-	3,   // 127: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 128: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 129: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 130: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 131: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 132: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 133: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 134: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 135: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 136: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 137: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 138: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	134, // 139: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	135, // 140: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
-	75,  // 141: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 142: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 143: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 144: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 145: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 146: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 147: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 148: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 149: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 150: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	136, // 151: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 152: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 153: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 154: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 155: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 156: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 157: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 158: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 159: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 160: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 161: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 162: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 163: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 164: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 165: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	137, // 166: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	138, // 167: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
-	77,  // 168: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 169: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 170: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 171: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 172: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 173: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 174: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 175: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 176: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 177: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	139, // 178: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 179: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 180: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	154, // [154:181] is the sub-list for method output_type
-	127, // [127:154] is the sub-list for method input_type
-	127, // [127:127] is the sub-list for extension type_name
-	127, // [127:127] is the sub-list for extension extendee
-	0,   // [0:127] is the sub-list for field type_name
+	132, // 56: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
+	0,   // 57: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 58: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 59: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 60: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 61: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 62: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 63: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 64: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 65: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 66: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 67: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 68: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 69: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 70: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 71: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 72: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 73: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 74: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 75: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 76: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 77: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 78: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 79: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 80: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 81: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 82: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 83: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 84: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 85: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	133, // 86: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
+	31,  // 87: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 88: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 89: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 90: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 91: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 92: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 93: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 94: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 95: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 96: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 97: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 98: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 99: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 100: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 101: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 102: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 103: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 104: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	130, // 105: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 106: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 107: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 108: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 109: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 110: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 111: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 112: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 113: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	124, // 114: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
+	9,   // 115: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 116: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 117: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 118: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 119: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 120: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 121: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 122: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 123: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 124: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 125: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 126: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	134, // 127: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
+	3,   // 128: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 129: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 130: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 131: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 132: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 133: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 134: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 135: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 136: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 137: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 138: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 139: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	135, // 140: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	136, // 141: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 142: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 143: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 144: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 145: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 146: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 147: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 148: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 149: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 150: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 151: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	137, // 152: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 153: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 154: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 155: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 156: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 157: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 158: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 159: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 160: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 161: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 162: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 163: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 164: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 165: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 166: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	138, // 167: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	139, // 168: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 169: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 170: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 171: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 172: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 173: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 174: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 175: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 176: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 177: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 178: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	140, // 179: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 180: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 181: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	155, // [155:182] is the sub-list for method output_type
+	128, // [128:155] is the sub-list for method input_type
+	128, // [128:128] is the sub-list for extension type_name
+	128, // [128:128] is the sub-list for extension extendee
+	0,   // [0:128] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }

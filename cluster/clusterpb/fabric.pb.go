@@ -627,8 +627,9 @@ type ExecutorFabric struct {
 	Fabric        *Fabric                `protobuf:"bytes,3,opt,name=fabric,proto3" json:"fabric,omitempty"`
 	Ports         []string               `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"` // that NCCL is to use; none: TCP
 	Settings      []*FabricSetting       `protobuf:"bytes,5,rep,name=settings,proto3" json:"settings,omitempty"`
-	Nccl          string                 `protobuf:"bytes,6,opt,name=nccl,proto3" json:"nccl,omitempty"`     // version of NCCL's package in the executor's Python; "": not known
-	Chosen        *NCCLChoice            `protobuf:"bytes,7,opt,name=chosen,proto3" json:"chosen,omitempty"` // by NCCL in the last run; absent: its lines do not say it
+	Nccl          string                 `protobuf:"bytes,6,opt,name=nccl,proto3" json:"nccl,omitempty"`             // version of NCCL's package in the executor's Python; "": not known
+	Chosen        *NCCLChoice            `protobuf:"bytes,7,opt,name=chosen,proto3" json:"chosen,omitempty"`         // by NCCL in the last run; absent: its lines do not say it
+	Collective    *CollectivePort        `protobuf:"bytes,8,opt,name=collective,proto3" json:"collective,omitempty"` // absent: TCP
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,6 +713,107 @@ func (x *ExecutorFabric) GetChosen() *NCCLChoice {
 	return nil
 }
 
+func (x *ExecutorFabric) GetCollective() *CollectivePort {
+	if x != nil {
+		return x.Collective
+	}
+	return nil
+}
+
+// CollectivePort: the port by which a task's collective calls write into the memory of tasks on other hosts.
+type CollectivePort struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Device string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	Port   int32                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Gid    int32                  `protobuf:"varint,3,opt,name=gid,proto3" json:"gid,omitempty"` // index
+	// Settings of the site; absent: there are none.
+	Timeout       *int32 `protobuf:"varint,4,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`
+	Retries       *int32 `protobuf:"varint,5,opt,name=retries,proto3,oneof" json:"retries,omitempty"`
+	TrafficClass  *int32 `protobuf:"varint,6,opt,name=traffic_class,json=trafficClass,proto3,oneof" json:"traffic_class,omitempty"`
+	ServiceLevel  *int32 `protobuf:"varint,7,opt,name=service_level,json=serviceLevel,proto3,oneof" json:"service_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectivePort) Reset() {
+	*x = CollectivePort{}
+	mi := &file_cluster_clusterpb_fabric_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectivePort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectivePort) ProtoMessage() {}
+
+func (x *CollectivePort) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_fabric_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectivePort.ProtoReflect.Descriptor instead.
+func (*CollectivePort) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_fabric_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CollectivePort) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *CollectivePort) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *CollectivePort) GetGid() int32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *CollectivePort) GetTimeout() int32 {
+	if x != nil && x.Timeout != nil {
+		return *x.Timeout
+	}
+	return 0
+}
+
+func (x *CollectivePort) GetRetries() int32 {
+	if x != nil && x.Retries != nil {
+		return *x.Retries
+	}
+	return 0
+}
+
+func (x *CollectivePort) GetTrafficClass() int32 {
+	if x != nil && x.TrafficClass != nil {
+		return *x.TrafficClass
+	}
+	return 0
+}
+
+func (x *CollectivePort) GetServiceLevel() int32 {
+	if x != nil && x.ServiceLevel != nil {
+		return *x.ServiceLevel
+	}
+	return 0
+}
+
 var File_cluster_clusterpb_fabric_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_fabric_proto_rawDesc = "" +
@@ -768,7 +870,7 @@ const file_cluster_clusterpb_fabric_proto_rawDesc = "" +
 	"\n" +
 	"tensorflow\x18\x05 \x01(\tR\n" +
 	"tensorflow\x12:\n" +
-	"\texecutors\x18\x06 \x03(\v2\x1c.tfcluster.v1.ExecutorFabricR\texecutors\"\xfb\x01\n" +
+	"\texecutors\x18\x06 \x03(\v2\x1c.tfcluster.v1.ExecutorFabricR\texecutors\"\xb9\x02\n" +
 	"\x0eExecutorFabric\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12,\n" +
@@ -776,7 +878,24 @@ const file_cluster_clusterpb_fabric_proto_rawDesc = "" +
 	"\x05ports\x18\x04 \x03(\tR\x05ports\x127\n" +
 	"\bsettings\x18\x05 \x03(\v2\x1b.tfcluster.v1.FabricSettingR\bsettings\x12\x12\n" +
 	"\x04nccl\x18\x06 \x01(\tR\x04nccl\x120\n" +
-	"\x06chosen\x18\a \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x06chosenB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
+	"\x06chosen\x18\a \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x06chosen\x12<\n" +
+	"\n" +
+	"collective\x18\b \x01(\v2\x1c.tfcluster.v1.CollectivePortR\n" +
+	"collective\"\x9c\x02\n" +
+	"\x0eCollectivePort\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x10\n" +
+	"\x03gid\x18\x03 \x01(\x05R\x03gid\x12\x1d\n" +
+	"\atimeout\x18\x04 \x01(\x05H\x00R\atimeout\x88\x01\x01\x12\x1d\n" +
+	"\aretries\x18\x05 \x01(\x05H\x01R\aretries\x88\x01\x01\x12(\n" +
+	"\rtraffic_class\x18\x06 \x01(\x05H\x02R\ftrafficClass\x88\x01\x01\x12(\n" +
+	"\rservice_level\x18\a \x01(\x05H\x03R\fserviceLevel\x88\x01\x01B\n" +
+	"\n" +
+	"\b_timeoutB\n" +
+	"\n" +
+	"\b_retriesB\x10\n" +
+	"\x0e_traffic_classB\x10\n" +
+	"\x0e_service_levelB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
 var (
 	file_cluster_clusterpb_fabric_proto_rawDescOnce sync.Once
@@ -790,7 +909,7 @@ func file_cluster_clusterpb_fabric_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_fabric_proto_rawDescData
 }
 
-var file_cluster_clusterpb_fabric_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_cluster_clusterpb_fabric_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_cluster_clusterpb_fabric_proto_goTypes = []any{
 	(*Fabric)(nil),           // 0: tfcluster.v1.Fabric
 	(*NetworkInterface)(nil), // 1: tfcluster.v1.NetworkInterface
@@ -801,6 +920,7 @@ var file_cluster_clusterpb_fabric_proto_goTypes = []any{
 	(*FabricRequest)(nil),    // 6: tfcluster.v1.FabricRequest
 	(*FabricReply)(nil),      // 7: tfcluster.v1.FabricReply
 	(*ExecutorFabric)(nil),   // 8: tfcluster.v1.ExecutorFabric
+	(*CollectivePort)(nil),   // 9: tfcluster.v1.CollectivePort
 }
 var file_cluster_clusterpb_fabric_proto_depIdxs = []int32{
 	1, // 0: tfcluster.v1.Fabric.interface:type_name -> tfcluster.v1.NetworkInterface
@@ -811,11 +931,12 @@ var file_cluster_clusterpb_fabric_proto_depIdxs = []int32{
 	0, // 5: tfcluster.v1.ExecutorFabric.fabric:type_name -> tfcluster.v1.Fabric
 	4, // 6: tfcluster.v1.ExecutorFabric.settings:type_name -> tfcluster.v1.FabricSetting
 	5, // 7: tfcluster.v1.ExecutorFabric.chosen:type_name -> tfcluster.v1.NCCLChoice
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	9, // 8: tfcluster.v1.ExecutorFabric.collective:type_name -> tfcluster.v1.CollectivePort
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_fabric_proto_init() }
@@ -823,13 +944,14 @@ func file_cluster_clusterpb_fabric_proto_init() {
 	if File_cluster_clusterpb_fabric_proto != nil {
 		return
 	}
+	file_cluster_clusterpb_fabric_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_fabric_proto_rawDesc), len(file_cluster_clusterpb_fabric_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

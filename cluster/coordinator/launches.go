@@ -25,7 +25,13 @@ type launches struct {
 	numbers  map[cluster.TaskID]int32
 	programs map[string]*clusterpb.Program // by role
 	roles    map[string]launchedRole
-	network  map[string]map[string]string // by task: environment variables
+	network  map[string]taskNetwork // by task
+}
+
+// taskNetwork is what a task gets for its executor's network.
+type taskNetwork struct {
+	env        map[string]string
+	collective *clusterpb.CollectivePort // nil: TCP
 }
 
 // launchesOf returns the common data of the active attempt's launches. Loop only.
@@ -35,7 +41,7 @@ func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 		return l
 	}
 	l := &launches{run: r.Spec.ID, attempt: r.Attempt, spec: spec.JSON(), numbers: map[cluster.TaskID]int32{}, programs: map[string]*clusterpb.Program{}, roles: launchedRoles(c.cfg.Request.GetRoles())}
-	l.network = c.networkSettings()
+	l.network = c.networks()
 	for i, t := range c.lc.Tasks() {
 		l.numbers[t] = int32(i)
 		if l.programs[t.Role] == nil {
@@ -62,7 +68,8 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
-	for name, value := range shared.network[a.Task.String()] {
+	chosen := shared.network[a.Task.String()]
+	for name, value := range chosen.env {
 		if !own(name) {
 			env[name] = value
 		}
@@ -80,7 +87,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
 		DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetOptions().GetResume() != "" || a.Attempt > 1,
 		ExecutorNumber: shared.numbers[a.Task], Files: c.runs.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
-		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows,
+		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows, Collective: chosen.collective,
 	}}})
 }
 
@@ -140,14 +147,14 @@ func (c *Coordinator) network(options *clusterpb.RunOptions) (*clusterpb.FabricR
 	return network.Decide(members, options.GetFabric(), network.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
 }
 
-// networkSettings returns the environment variables of each task for the network, without those that somebody else has
-// set. Loop only.
-func (c *Coordinator) networkSettings() map[string]map[string]string {
+// networks returns what each task gets for the network: environment variables without those that somebody else has set,
+// and the port of its collective calls. Loop only.
+func (c *Coordinator) networks() map[string]taskNetwork {
 	reply, err := c.network(c.runs.program.GetOptions())
 	if err != nil { // an executor has been replaced since the start
 		c.noteOnce(err.Error())
 	}
-	all := map[string]map[string]string{}
+	all := map[string]taskNetwork{}
 	for _, x := range reply.GetExecutors() {
 		env := map[string]string{}
 		for _, s := range x.GetSettings() {
@@ -155,7 +162,7 @@ func (c *Coordinator) networkSettings() map[string]map[string]string {
 				env[s.GetName()] = s.GetValue()
 			}
 		}
-		all[x.GetTask()] = env
+		all[x.GetTask()] = taskNetwork{env, x.GetCollective()}
 	}
 	return all
 }

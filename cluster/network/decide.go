@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
@@ -40,9 +42,26 @@ func Decide(members []Member, mode string, given Given) (*clusterpb.FabricReply,
 		for _, s := range d.Ranks[i].Settings {
 			x.Settings = append(x.Settings, &clusterpb.FabricSetting{Name: s.Name, Value: s.Value, Reason: s.Reason, Source: s.Source})
 		}
+		x.Collective = collective(d.Ranks[i].Collective)
 		reply.Executors = append(reply.Executors, x)
 	}
 	return reply, err
+}
+
+func collective(c *fabric.Collective) *clusterpb.CollectivePort {
+	if c == nil {
+		return nil
+	}
+	number := func(n int) *int32 {
+		if n < 0 {
+			return nil
+		}
+		return proto.Int32(int32(n))
+	}
+	return &clusterpb.CollectivePort{
+		Device: c.Device, Port: int32(c.Port), Gid: int32(c.GID),
+		Timeout: number(c.Timeout), Retries: number(c.Retries), TrafficClass: number(c.TrafficClass), ServiceLevel: number(c.ServiceLevel),
+	}
 }
 
 func variablesOf(env map[string]string, source string) []fabric.Variable {

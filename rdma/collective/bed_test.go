@@ -26,7 +26,15 @@ type member struct {
 	rank  int
 	own   *memory.Mapping
 	conns map[int]net.Conn // to other ranks
+	// regions are the own memory as the providers know it.
+	regions []*transport.Region
 }
+
+// realDevice is the variable with an RDMA device of this host for the tests: the guest of make test-rdma sets it.
+const realDevice = "TFCLUSTER_TEST_RDMA"
+
+// byRDMA is the network between hosts that has RDMA: the stub's, or that of this host's device.
+const byRDMA = "rdma"
 
 // groups returns the ranks of a group on hosts that are all this one, with TCP between them.
 func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
@@ -34,9 +42,14 @@ func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
 	return groupsOver(t, "tcp", slotSize, hosts...)
 }
 
-// groupsOver is groups with another network between hosts: "tcp" or "tls".
+// groupsOver is groups with another network between hosts: "tcp", "tls" or "rdma".
 func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []*member {
 	t.Helper()
+	var remote transport.Provider = transport.TCP{}
+	network := between
+	if between == byRDMA {
+		remote, network = openVerbs(t), "tcp"
+	}
 	n := 0
 	for _, ranks := range hosts {
 		n += len(ranks)
@@ -59,6 +72,7 @@ func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []
 			configs[rank].Names = append(configs[rank].Names, fmt.Sprintf("worker:%d", r))
 		}
 	}
+	var mu sync.Mutex // of the members' regions
 	connect := func(a, b int, p transport.Provider, network string) {
 		if configs[a].Peers[b].Link != nil || a == b {
 			return
@@ -73,7 +87,11 @@ func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []
 				region, err := p.Register(configs[ends[i]].Own)
 				if err != nil {
 					t.Error(err)
+					return
 				}
+				mu.Lock()
+				members[ends[i]].regions = append(members[ends[i]].regions, region)
+				mu.Unlock()
 				if links[i], err = p.Connect(t.Context(), conn, region); err != nil {
 					t.Error(err)
 				}
@@ -91,7 +109,7 @@ func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []
 				connect(a, b, transport.SharedMemory{}, "unix")
 			}
 		}
-		connect(ranks[0], hosts[(h+1)%len(hosts)][0], transport.TCP{}, between)
+		connect(ranks[0], hosts[(h+1)%len(hosts)][0], remote, network)
 	}
 	for rank, m := range members {
 		g, err := New(configs[rank])
@@ -99,7 +117,14 @@ func groupsOver(t testing.TB, between string, slotSize int64, hosts ...[]int) []
 			t.Fatal(err)
 		}
 		m.Group = g
-		t.Cleanup(g.Close)
+		t.Cleanup(func() {
+			g.Close()
+			for _, r := range m.regions {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 	return members
 }

@@ -24,45 +24,50 @@ func TestCalls(t *testing.T) {
 	for _, hosts := range layouts {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
 			t.Parallel()
-			const slotSize = 1 << 16
-			all := groups(t, slotSize, hosts...)
-			random := rand.New(rand.NewPCG(uint64(len(hosts)), uint64(len(all))))
-			var calls []Call
-			for range 200 {
-				calls = append(calls, anyCall(random, hosts, len(all), slotSize))
-			}
-			results := make([][][]byte, len(all))
-			var work sync.WaitGroup
-			for _, m := range all {
-				work.Go(func() {
-					own := rand.New(rand.NewPCG(7, uint64(m.rank)))
-					for n, call := range calls {
-						time.Sleep(time.Duration(own.IntN(100)) * time.Microsecond)
-						ctx, cancel := context.WithTimeout(t.Context(), longest)
-						got, err := m.call(ctx, all, call, vector(n, m.rank, call))
-						cancel()
-						if err != nil {
-							t.Errorf("%s of rank %d: %v", call, m.rank, err)
-							return
-						}
-						results[m.rank] = append(results[m.rank], got)
-					}
-				})
-			}
-			if work.Wait(); t.Failed() {
-				return
-			}
+			testCalls(t, "tcp", hosts)
+		})
+	}
+}
+
+func testCalls(t *testing.T, between string, hosts [][]int) {
+	t.Helper()
+	const slotSize = 1 << 16
+	all := groupsOver(t, between, slotSize, hosts...)
+	random := rand.New(rand.NewPCG(uint64(len(hosts)), uint64(len(all))))
+	var calls []Call
+	for range 200 {
+		calls = append(calls, anyCall(random, hosts, len(all), slotSize))
+	}
+	results := make([][][]byte, len(all))
+	var work sync.WaitGroup
+	for _, m := range all {
+		work.Go(func() {
+			own := rand.New(rand.NewPCG(7, uint64(m.rank)))
 			for n, call := range calls {
-				for rank := range all {
-					if !bytes.Equal(results[rank][n], results[0][n]) {
-						t.Fatalf("call %d, %s: rank %d has other bits than rank 0", n, call, rank)
-					}
+				time.Sleep(time.Duration(own.IntN(100)) * time.Microsecond)
+				ctx, cancel := context.WithTimeout(t.Context(), longest)
+				got, err := m.call(ctx, all, call, vector(n, m.rank, call))
+				cancel()
+				if err != nil {
+					t.Errorf("%s of rank %d: %v", call, m.rank, err)
+					return
 				}
-				if want := expected(n, call, hosts, len(all)); !bytes.Equal(results[0][n], want) {
-					t.Fatalf("call %d, %s: the result differs", n, call)
-				}
+				results[m.rank] = append(results[m.rank], got)
 			}
 		})
+	}
+	if work.Wait(); t.Failed() {
+		return
+	}
+	for n, call := range calls {
+		for rank := range all {
+			if !bytes.Equal(results[rank][n], results[0][n]) {
+				t.Fatalf("call %d, %s: rank %d has other bits than rank 0", n, call, rank)
+			}
+		}
+		if want := expected(n, call, hosts, len(all)); !bytes.Equal(results[0][n], want) {
+			t.Fatalf("call %d, %s: the result differs", n, call)
+		}
 	}
 }
 
@@ -200,17 +205,22 @@ func TestLast(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range layouts {
 		for range 20 {
-			all := groups(t, 4096, hosts...)
-			for rank, err := range both(t, all, func(m *member) error {
-				time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
-				_, err := m.call(t.Context(), all, Call{Type: reduce.Int32, Size: 4096}, make([]byte, 4096))
-				m.Close()
-				return err
-			}) {
-				if err != nil {
-					t.Errorf("%v: rank %d: %v", hosts, rank, err)
-				}
-			}
+			testLast(t, "tcp", hosts)
+		}
+	}
+}
+
+func testLast(t *testing.T, between string, hosts [][]int) {
+	t.Helper()
+	all := groupsOver(t, between, 4096, hosts...)
+	for rank, err := range both(t, all, func(m *member) error {
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		_, err := m.call(t.Context(), all, Call{Type: reduce.Int32, Size: 4096}, make([]byte, 4096))
+		m.Close()
+		return err
+	}) {
+		if err != nil {
+			t.Errorf("%v: rank %d: %v", hosts, rank, err)
 		}
 	}
 }
@@ -253,6 +263,7 @@ func BenchmarkAllReduce(b *testing.B) {
 		{"TCP/3", "tcp", three},
 		{"TLS/2", "tls", two},
 		{"TLS/3", "tls", three},
+		{"RDMA/2", byRDMA, two},
 	} {
 		for _, size := range []int64{4 << 10, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {

@@ -273,6 +273,13 @@ func describeRank(r *Rank, c *Chosen) string {
 	if len(c.Ports) > 0 {
 		fmt.Fprintf(&b, "  uses %s\n", strings.Join(c.Ports, " "))
 	}
+	if v := c.Collective; v != nil {
+		fmt.Fprintf(&b, "  collective calls by %s:%d, GID %d", v.Device, v.Port, v.GID)
+		if own := [...]int{v.Timeout, v.Retries, v.TrafficClass, v.ServiceLevel}; own != [...]int{-1, -1, -1, -1} {
+			fmt.Fprintf(&b, ", timeout, retries, traffic class and service level %d", own)
+		}
+		fmt.Fprintln(&b)
+	}
 	for _, s := range c.Settings {
 		fmt.Fprintf(&b, "  %s=%s", s.Name, s.Value)
 		if s.Source != "" {

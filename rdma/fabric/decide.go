@@ -41,8 +41,9 @@ type Decision struct {
 
 // Chosen is the network of one executor.
 type Chosen struct {
-	Ports    []string // that NCCL is to use; none for TCP
-	Settings []Setting
+	Ports      []string // that NCCL is to use; none for TCP
+	Settings   []Setting
+	Collective *Collective // nil: TCP
 }
 
 // Setting is an environment variable of a task.
@@ -81,6 +82,7 @@ func Decide(ranks []Rank, mode Mode) (*Decision, error) {
 		for _, p := range c.chosen {
 			d.Ranks[i].Ports = append(d.Ranks[i].Ports, p.String())
 		}
+		d.Ranks[i].Collective = c.collective(d.Link)
 	}
 	d.Summary, d.TensorFlow = summary(d, compared, len(all)), tensorFlow(compared)
 	return d, err

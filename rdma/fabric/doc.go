@@ -9,6 +9,7 @@
 //	decide.go    Decide: compares the executors of a cluster, and chooses the kind of link that all have
 //	ports.go     which ports of an executor NCCL is to use
 //	settings.go  the settings of each executor, each with its reason
+//	calls.go     the port of its collective calls
 //	choice.go    what NCCL really chose, from the lines that it writes with NCCL_DEBUG=INFO
 //
 // Detect and Decide are pure: they open no library and no connection. The layout of sysfs is described in Linux'

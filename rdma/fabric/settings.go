@@ -112,12 +112,7 @@ func (c *candidate) gidSettings(settings []Setting, link Link) []Setting {
 	if _, own := c.find("NCCL_IB_GID_INDEX"); own {
 		return settings
 	}
-	preferred := c.subnets
-	for _, p := range c.Interface.Prefixes {
-		if len(c.subnets) == 0 && p.Addr().String() == c.Address && wide(p) {
-			preferred = []netip.Prefix{p.Masked()}
-		}
-	}
+	preferred := c.preferred()
 	if choosesGID(c.NCCL) {
 		return c.choiceSettings(settings, link, preferred)
 	}

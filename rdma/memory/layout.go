@@ -30,7 +30,7 @@ func (l Layout) Slots() int {
 }
 
 // Size returns the size of all slots in bytes.
-func (l Layout) Size() int64 { return l.begin(l.Slots()) }
+func (l Layout) Size() int64 { return l.Begin(l.Slots()) }
 
 // SlotSize returns the size of a slot in bytes, a multiple of the page size; -1 if there is no such slot.
 func (l Layout) SlotSize(slot int) int64 {
@@ -59,8 +59,8 @@ func (l Layout) String() string {
 	return strings.Join(classes, " and ")
 }
 
-// begin returns where a slot begins in the segment; for the number of slots, where the segment ends.
-func (l Layout) begin(slot int) int64 {
+// Begin returns where a slot begins in the segment; for the number of slots, where the segment ends.
+func (l Layout) Begin(slot int) int64 {
 	at := int64(0)
 	for _, c := range l {
 		n := min(slot, c.Slots)

@@ -60,7 +60,7 @@ func (s *Segment) Map() (*Mapping, error) {
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // a kernel without them
 	m := &Mapping{segment: s, data: data}
 	for slot := range s.layout.Slots() {
-		begin, end := s.layout.begin(slot), s.layout.begin(slot+1)
+		begin, end := s.layout.Begin(slot), s.layout.Begin(slot+1)
 		m.slots = append(m.slots, data[begin:end:end])
 	}
 	return m, nil
@@ -78,6 +78,14 @@ func (m *Mapping) Use(use func(slots [][]byte) error) error {
 		return ErrClosed
 	}
 	return use(m.slots)
+}
+
+// Bytes returns the memory of all slots, one behind the other, for a device that knows it by its address. It is valid
+// until Close, which does not wait for the device; nil after it.
+func (m *Mapping) Bytes() []byte {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.data
 }
 
 // Close waits for calls of Use and unmaps the memory. The segment stays open.

@@ -58,7 +58,7 @@ func (s *Segment) Reader(slot int, n int64) (io.Reader, error) {
 	if err := s.check(slot, n); err != nil {
 		return nil, err
 	}
-	return io.NewSectionReader(s.file, s.layout.begin(slot), n), nil
+	return io.NewSectionReader(s.file, s.layout.Begin(slot), n), nil
 }
 
 // WriteAt writes data into a slot, from an offset on.
@@ -66,7 +66,7 @@ func (s *Segment) WriteAt(slot int, offset int64, data []byte) error {
 	if err := s.check(slot, offset+int64(len(data))); err != nil {
 		return err
 	}
-	if _, err := s.file.WriteAt(data, s.layout.begin(slot)+offset); err != nil {
+	if _, err := s.file.WriteAt(data, s.layout.Begin(slot)+offset); err != nil {
 		return fmt.Errorf("write to slot %d: %w", slot, err)
 	}
 	return nil

@@ -31,6 +31,7 @@ type way struct {
 	listen   func(t testing.TB) net.Listener
 	dial     func(address net.Addr) (net.Conn, error)
 	identity string // of mutual TLS, for another process
+	missing  string // what the provider needs and this machine does not have
 }
 
 // identityVariable has the identity of ways in a process that a test has started.
@@ -43,13 +44,13 @@ func ways(t testing.TB) []way {
 	}
 	server, client := certificates(t, identity)
 	dial := func(a net.Addr) (net.Conn, error) { return net.DialTimeout(a.Network(), a.String(), longest) }
-	return []way{
-		{"shared memory", SharedMemory{}, listenUnix, dial, identity},
-		{"TCP", TCP{}, listenTCP, dial, identity},
-		{"TLS", TCP{}, func(t testing.TB) net.Listener { return tls.NewListener(listenTCP(t), server) }, func(a net.Addr) (net.Conn, error) {
+	return append([]way{
+		{name: "shared memory", provider: SharedMemory{}, listen: listenUnix, dial: dial, identity: identity},
+		{name: "TCP", provider: TCP{}, listen: listenTCP, dial: dial, identity: identity},
+		{name: "TLS", provider: TCP{}, listen: func(t testing.TB) net.Listener { return tls.NewListener(listenTCP(t), server) }, dial: func(a net.Addr) (net.Conn, error) {
 			return tls.DialWithDialer(&net.Dialer{Timeout: longest}, a.Network(), a.String(), client)
-		}, identity},
-	}
+		}, identity: identity},
+	}, verbsWays(t)...)
 }
 
 func listenUnix(t testing.TB) net.Listener {
@@ -125,7 +126,13 @@ func registered(t testing.TB, w way, own *memory.Mapping) *Region {
 	region, err := w.provider.Register(own)
 	if err != nil {
 		t.Error(err)
+		return nil
 	}
+	t.Cleanup(func() {
+		if err := region.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return region
 }
 
@@ -247,5 +254,6 @@ func open(t testing.TB) string {
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return fmt.Sprintf("%d files, %d mappings, %d readers", files, strings.Count(string(maps), "tfcluster-transport-test"), strings.Count(string(stacks), "(*link).read("))
+	goroutines := strings.Count(string(stacks), "(*link).read(") + strings.Count(string(stacks), "(*remote).follow(")
+	return fmt.Sprintf("%d files, %d mappings, %d goroutines", files, strings.Count(string(maps), "tfcluster-transport-test"), goroutines)
 }

@@ -32,14 +32,15 @@ func (SharedMemory) Connect(ctx context.Context, conn net.Conn, region *Region) 
 		_ = conn.Close()
 		return nil, err
 	}
-	return newLink(conn, bufio.NewReaderSize(conn, recordSize*queued), own, &shared{mapping}), nil
+	in := bufio.NewReaderSize(conn, recordSize*queued)
+	return newLink(&shared{records{conn: conn, in: in, own: own, room: mapping.Segment().Layout()}, mapping}), nil
 }
 
 // exchange sends the descriptor of the own memory and maps that of the peer.
 func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*memory.Mapping, error) {
 	done := connecting(ctx, socket)
 	defer done()
-	if err := memory.Send(socket, greeting(own), own.Segment().File()); err != nil {
+	if err := memory.Send(socket, greeting(magic, own), own.Segment().File()); err != nil {
 		return nil, fmt.Errorf("greet the peer: %w", err)
 	}
 	g := make([]byte, greetingSize)
@@ -55,7 +56,7 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 		closeAll(files)
 		return nil, fmt.Errorf("the peer sent %d descriptors, not one", len(files))
 	}
-	layout, err := parseGreeting(g)
+	layout, err := parseGreeting(g, magic)
 	if err != nil {
 		return nil, errors.Join(err, files[0].Close())
 	}
@@ -76,33 +77,33 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// shared is the memory of a peer that is mapped here.
-type shared struct{ mapping *memory.Mapping }
+// shared copies data to the peer's memory, which is mapped here, and sends the record behind it.
+type shared struct {
+	records
+	mapping *memory.Mapping
+}
 
-func (s *shared) layout() memory.Layout { return s.mapping.Segment().Layout() }
-
-func (s *shared) put(conn net.Conn, record []byte, to Place, data []byte) error {
+func (s *shared) put(c Completion, data []byte) error {
 	err := s.mapping.Use(func(slots [][]byte) error {
-		copy(slots[to.Slot][to.Offset:], data)
+		copy(slots[c.Slot][c.Offset:], data)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	_, err = conn.Write(record)
+	_, err = s.conn.Write(c.append(make([]byte, 0, recordSize)))
 	return err
 }
 
-// take has nothing to do: the peer wrote the data before the record.
-func (s *shared) take(io.Reader, *memory.Mapping, Completion) error { return nil }
-
-func (s *shared) close() error { return errors.Join(s.mapping.Close(), s.mapping.Segment().Close()) }
+func (s *shared) close() error {
+	return errors.Join(s.records.close(), s.mapping.Close(), s.mapping.Segment().Close())
+}
 
 // Mapped returns the peer's memory in this process, for a link of SharedMemory; nil for one of another provider. It is
 // the link's: it is unmapped by Close.
 func Mapped(l Link) *memory.Mapping {
 	if l, ok := l.(*link); ok {
-		if s, ok := l.peer.(*shared); ok {
+		if s, ok := l.carrier.(*shared); ok {
 			return s.mapping
 		}
 	}

@@ -1,6 +1,6 @@
 // Package transport writes into the memory of another process, in the manner of RDMA's "write with immediate": the
-// data is at its place before the receiver hears of it, and the receiver names no buffer for it. There are two
-// providers: SharedMemory for processes of one host, and TCP. Package collective uses them.
+// data is at its place before the receiver hears of it, and the receiver names no buffer for it. There are three
+// providers: SharedMemory for processes of one host, TCP, and Verbs for RDMA between hosts. Package collective uses them.
 package transport
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net"
 
 	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
 // Place is a place in the memory of a peer.
@@ -47,12 +48,23 @@ var (
 )
 
 // Region is memory of this process that a provider has prepared for the writes of peers. It may be used by several
-// links, and the mapping must outlive them.
-type Region struct{ mapping *memory.Mapping }
+// links, which end before Close; the mapping outlives it.
+type Region struct {
+	mapping *memory.Mapping
+	device  *verbs.Memory // nil: no device knows it
+}
+
+// Close ends what the provider has prepared.
+func (r *Region) Close() error {
+	if r.device == nil {
+		return nil
+	}
+	return r.device.Close()
+}
 
 // Provider makes links of connections. Both ends of a connection call Connect.
 type Provider interface {
-	// Register prepares memory for the writes of peers, once for all links.
+	// Register prepares memory for the writes of peers, once for all links. The caller closes the region.
 	Register(own *memory.Mapping) (*Region, error)
 	// Connect gives the region to the peer to write into, and takes conn over, also if it fails. ctx bounds the time
 	// of connecting. The peer has been authenticated: it may write anywhere in the region, at any time.

@@ -1,0 +1,62 @@
+package transport
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tfcluster/tfcluster/rdma/verbs"
+)
+
+// VerbsSettings say by which port RDMA goes, and how.
+type VerbsSettings struct {
+	Library      string // path or name of libibverbs
+	Device       string // "mlx5_0"
+	Port         int    // from 1
+	GID          int    // index of the own GID
+	Timeout      int    // exponent of the time in which a packet is acknowledged: 4.096 µs * 2^Timeout; 0 is for ever, 31 the most
+	Retries      int    // of a packet, up to 7
+	TrafficClass int    // of RoCE packets: the DSCP is in the upper six bits
+	ServiceLevel int    // of InfiniBand packets, up to 15
+	// Spin is for how long a completion is polled for before the goroutine waits for an event.
+	Spin time.Duration
+}
+
+// DefaultVerbs returns the settings of a port. A connection whose packets are not acknowledged fails after about 9 s; the
+// end of a process is noticed at once, by its stream.
+func DefaultVerbs(device string, port, gid int) VerbsSettings {
+	return VerbsSettings{Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7, Spin: 20 * time.Microsecond}
+}
+
+// port is a port of an open device, with the GID by which peers reach it.
+type port struct {
+	verbs.Port
+	gid verbs.GID
+}
+
+// openPort opens the device and returns the port that is set. An error is one line.
+func openPort(l *verbs.Library, s VerbsSettings) (d *verbs.Device, p port, err error) {
+	if d, err = l.OpenDevice(s.Device); err != nil {
+		return nil, port{}, err
+	}
+	defer func() {
+		if err != nil {
+			_ = d.Close() // it has been used for nothing
+			d = nil
+		}
+	}()
+	if p.Port, err = d.Port(s.Port); err != nil {
+		return d, port{}, err
+	}
+	if p.gid, err = d.GID(s.Port, s.GID); err != nil {
+		return d, port{}, err
+	}
+	switch {
+	case d.IWARP:
+		err = fmt.Errorf("%s has iWARP, which has no writes with immediates", s.Device)
+	case !p.Active:
+		err = fmt.Errorf("port %d of %s is not active", s.Port, s.Device)
+	case p.gid == verbs.GID{}:
+		err = fmt.Errorf("GID %d of port %d of %s is empty", s.GID, s.Port, s.Device)
+	}
+	return d, p, err
+}

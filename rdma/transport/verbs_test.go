@@ -1,0 +1,219 @@
+//go:build (cgo || verbs) && (amd64 || arm64)
+
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/rdma/verbs"
+	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
+)
+
+// stubbed returns the stub, and settings with it.
+func stubbed(t testing.TB) (*verbstest.Stub, VerbsSettings) {
+	t.Helper()
+	stub := verbstest.New(t)
+	settings := DefaultVerbs("stub_0", 1, 1)
+	settings.Library = stub.Path
+	return stub, settings
+}
+
+// TestRefused: why there is no RDMA is one line.
+func TestRefused(t *testing.T) {
+	stub, settings := stubbed(t)
+	with := func(change func(*VerbsSettings)) VerbsSettings {
+		s := settings
+		change(&s)
+		return s
+	}
+	for name, c := range map[string]struct {
+		settings VerbsSettings
+		prepare  func()
+		want     string
+	}{
+		"no library": {with(func(s *VerbsSettings) { s.Library = "libibverbs-of-nobody.so.1" }), func() {}, "open libibverbs-of-nobody.so.1: "},
+		"no device":  {settings, func() { stub.Devices(0) }, "there is no RDMA device stub_0"},
+		"short list": {settings, func() { stub.Devices(-1) }, "there is no RDMA device stub_0"},
+		"another":    {with(func(s *VerbsSettings) { s.Device = "mlx5_0" }), func() {}, "there is no RDMA device mlx5_0"},
+		"no port":    {with(func(s *VerbsSettings) { s.Port = 2 }), func() {}, "query port 2 of stub_0: invalid argument"},
+		"no GID":     {with(func(s *VerbsSettings) { s.GID = 2 }), func() {}, "GID 2 of port 1 of stub_0 is empty"},
+		"port down":  {settings, func() { stub.PortDown(true) }, "port 1 of stub_0 is not active"},
+		"permission": {settings, func() { stub.Fail("ibv_open_device", unix.EACCES) }, "open /dev/infiniband/uverbs0 of stub_0: permission denied"},
+		"iWARP":      {settings, stub.IWARP, "stub_0 has iWARP, which has no writes with immediates"},
+		"domain":     {settings, func() { stub.Fail("ibv_alloc_pd", unix.ENOMEM) }, "make a protection domain of stub_0: cannot allocate memory"},
+	} {
+		stub.Devices(1)
+		stub.Fail("", 0)
+		stub.PortDown(false)
+		c.prepare()
+		v, err := OpenVerbs(c.settings)
+		if err == nil {
+			t.Errorf("%s: opened", name)
+			v.Close()
+			continue
+		}
+		if !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLocked: memory that cannot be locked is refused with the limit.
+func TestLocked(t *testing.T) {
+	stub, settings := stubbed(t)
+	v := openVerbs(t, settings)
+	stub.Fail("ibv_reg_mr", unix.ENOMEM)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	region, err := v.Register(segment(t, 1<<20, 1))
+	if err == nil {
+		region.Close()
+		t.Fatal("the memory was registered")
+	}
+	want := "register 1048576 bytes with stub_0: cannot allocate memory: this process may lock 64 kB of memory (ulimit -l)"
+	if err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFallsBack: where one end cannot use RDMA, both have a stream, and know why.
+func TestFallsBack(t *testing.T) {
+	stub, settings := stubbed(t)
+	v := openVerbs(t, settings)
+	for name, c := range map[string]struct {
+		there Provider
+		fails string
+		want  string
+	}{
+		"peer without RDMA":  {TCP{}, "", "a stream, without RDMA: the peer has none"},
+		"no queue pair":      {v, "ibv_create_qp", "a stream, without RDMA: make a queue pair of stub_0: cannot allocate memory"},
+		"no memory for them": {v, "ibv_reg_mr", "a stream, without RDMA: register 4096 bytes with stub_0: cannot allocate memory"},
+		"no connection":      {v, "rtr", "a stream, without RDMA: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
+		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
+	} {
+		a, b := connected(t, v, c.there, func() { stub.Fail(c.fails, unix.ENOMEM) })
+		stub.Fail("", 0)
+		if got := Via(a.Link); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+		a.write(t, Place{}, []byte("it goes on"), 1)
+		if c, _ := b.next(t); string(b.received(t, c)) != "it goes on" {
+			t.Errorf("%s: %+v", name, c)
+		}
+		a.Close()
+		b.Close()
+	}
+}
+
+// connected returns the two ends of a link of two providers. prepare is called when both have registered their memory.
+func connected(t testing.TB, here, there Provider, prepare func()) (a, b *end) {
+	t.Helper()
+	ends := []*end{{own: segment(t, 1<<20, 1)}, {own: segment(t, 1<<20, 1)}}
+	providers := []Provider{here, there}
+	var regions []*Region
+	for i, p := range providers {
+		regions = append(regions, registered(t, way{provider: p}, ends[i].own))
+	}
+	ln := listenTCP(t)
+	dialled, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare()
+	var work sync.WaitGroup
+	for i, conn := range []net.Conn{dialled, accepted} {
+		work.Go(func() {
+			var err error
+			if ends[i].Link, err = providers[i].Connect(t.Context(), conn, regions[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if work.Wait(); t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() { ends[0].Close(); ends[1].Close() })
+	return ends[0], ends[1]
+}
+
+// TestFails: a write that a device refuses ends the link with its reason, and the peer's.
+func TestFails(t *testing.T) {
+	stub, settings := stubbed(t)
+	for name, c := range map[string]struct {
+		happens func(a, b *end)
+		want    string // a regular expression
+	}{
+		"key":      {func(_, b *end) { b.Link.(*link).carrier.(*remote).own.device.Close() }, "the peer's device refuses the key of its memory: remote access error"},
+		"retries":  {func(*end, *end) { stub.FailNext(uint32(verbs.RetriesExceeded)) }, "the peer's device does not answer: transport retry counter exceeded"},
+		"rejected": {func(*end, *end) { stub.Fail("ibv_post_send", unix.ENOMEM) }, "post a write to stub_0: cannot allocate memory"},
+		"poll":     {func(*end, *end) { stub.Fail("ibv_poll_cq", unix.EIO) }, "poll the completion queue of stub_0: the library returns -1|the peer's device does not answer"},
+		"killed": {func(a, b *end) {
+			stub.Stall(true)
+			time.AfterFunc(20*time.Millisecond, func() { b.Link.(*link).carrier.(*remote).conn.Close() })
+		}, "the peer has ended, or the connection to it broke"},
+	} {
+		for _, data := range [][]byte{[]byte("small"), make([]byte, 1<<20)} {
+			t.Run(name, func(t *testing.T) {
+				defer stub.Stall(false)
+				v := openVerbs(t, settings)
+				a, b := connected(t, v, v, func() {})
+				c.happens(a, b)
+				err := a.Write(t.Context(), Place{}, data, 0)
+				for ; err == nil; err = a.Write(t.Context(), Place{}, data, 0) { // a small one does not wait
+				}
+				if want := regexp.MustCompile(c.want); !want.MatchString(err.Error()) || !want.MatchString(a.ended(t).Error()) {
+					t.Errorf("the writer: %v; its link: %v", err, a.Err())
+				}
+				stub.Fail("", 0)
+				a.Close()
+				if err := b.ended(t); errors.Is(err, ErrPeerClosed) {
+					t.Errorf("the peer: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestSplit: a device with small messages, and one without inline writes, carry the same data.
+func TestSplit(t *testing.T) {
+	stub, settings := stubbed(t)
+	for name, prepare := range map[string]func(){"small messages": func() { stub.MaxMessage(5000) }, "no inline writes": func() { stub.Fail("inline", syscall.EINVAL) }} {
+		prepare()
+		v := openVerbs(t, settings)
+		a, b := connected(t, v, v, func() {})
+		for _, size := range []int{0, 1, 96, 97, 4095, 4096, 5001, 1 << 20} {
+			data := bytes.Repeat([]byte{byte(size), 2, 3}, size/3+1)[:size]
+			a.write(t, Place{}, data, 1)
+			if c, _ := b.next(t); !bytes.Equal(b.received(t, c), data) {
+				t.Errorf("%s: %d bytes arrive as others", name, size)
+			}
+			err := a.own.Use(func(slots [][]byte) error { // from memory that the device knows
+				copy(slots[0], data)
+				return a.Write(t.Context(), Place{}, slots[0][:size], 2)
+			})
+			if c, _ := b.next(t); err != nil || !bytes.Equal(b.received(t, c), data) {
+				t.Errorf("%s: %d bytes of the own memory arrive as others, %v", name, size, err)
+			}
+		}
+	}
+}
