@@ -157,7 +157,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		}}})
 	}
 	t.services.feed.start = func() (service, error) { return a.openFeed(ctx, l) }
-	t.services.group.start = func() (service, error) { return a.openGroup(ctx, l) }
+	t.services.group.start = func() (service, error) { return a.openGroup(ctx, t, l) }
 	t.stacks = t.newSampler()
 	t.copies = func(m controlMessage) { a.work.Go(func() { a.copyHDFS(starting, t, m) }) }
 	a.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/feed/intake"
 	"github.com/tfcluster/tfcluster/cluster/groups/member"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // taskService is what the agent runs for a task whose program asks for it on its control socket: a feed, or a part in
@@ -110,7 +111,7 @@ func (a *Agent) openFeed(ctx context.Context, l *clusterpb.Launch) (service, err
 }
 
 // openGroup makes a task a member of its group.
-func (a *Agent) openGroup(ctx context.Context, l *clusterpb.Launch) (service, error) {
+func (a *Agent) openGroup(ctx context.Context, t *task, l *clusterpb.Launch) (service, error) {
 	secure, err := identityTLS(a.cfg.GetIdentity())
 	if err != nil {
 		return nil, err
@@ -118,8 +119,26 @@ func (a *Agent) openGroup(ctx context.Context, l *clusterpb.Launch) (service, er
 	secure.ClientAuth, secure.ClientCAs = tls.RequireAndVerifyClientCert, secure.RootCAs
 	return member.Open(ctx, member.Config{
 		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: sameHost(l.GetTask()), Socket: a.socket("group"),
-		Address: a.self.address, TLS: secure, Client: a.link.groups, Log: a.log,
+		Address: a.self.address, TLS: secure, Client: a.link.groups, Log: a.log, RDMA: verbsOf(l.GetCollective()),
+		Note: func(text string) { t.note(text, true) },
 	})
+}
+
+// verbsOf returns the settings of a port; nil for none.
+func verbsOf(p *clusterpb.CollectivePort) *transport.VerbsSettings {
+	if p == nil {
+		return nil
+	}
+	s := transport.DefaultVerbs(p.GetDevice(), int(p.GetPort()), int(p.GetGid()))
+	for _, set := range []struct {
+		value *int32
+		to    *int
+	}{{p.Timeout, &s.Timeout}, {p.Retries, &s.Retries}, {p.TrafficClass, &s.TrafficClass}, {p.ServiceLevel, &s.ServiceLevel}} {
+		if set.value != nil {
+			*set.to = int(*set.value)
+		}
+	}
+	return &s
 }
 
 // testHosts is the variable by which tests on one machine use the way between hosts: the executors count as so many

@@ -56,7 +56,7 @@ func join(t *testing.T, network string, rank int, conn net.Conn, vector int64) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	if via := transport.Via(link); network == byRDMA && !strings.HasPrefix(via, "RDMA by ") {
+	if via, _ := transport.Via(link); network == byRDMA && !strings.HasPrefix(via, "RDMA by ") {
 		t.Fatalf("the link is %s", via)
 	}
 	g, err := New(Config{

@@ -166,22 +166,20 @@ func (v *Verbs) describe(s verbs.Status) error {
 	return fmt.Errorf("%s cannot write to the peer: %s", v.device.Name, text)
 }
 
-// Via names how a link's data travels, such as "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)" or "a stream", with the
-// reason if RDMA was tried.
-func Via(l Link) string {
+// Via names how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". For a link
+// of Verbs that is one of TCP, without says why.
+func Via(l Link) (way string, without error) {
 	own, ok := l.(*link)
 	if !ok {
-		return ""
+		return "", nil
 	}
 	switch c := own.carrier.(type) {
 	case *remote:
-		return "RDMA by " + c.device.String()
+		return "RDMA by " + c.device.String(), nil
 	case *shared:
-		return "shared memory"
+		return "shared memory", nil
 	case *stream:
-		if c.without != nil {
-			return "a stream, without RDMA: " + c.without.Error()
-		}
+		return "TCP", c.without
 	}
-	return "a stream"
+	return "", nil
 }

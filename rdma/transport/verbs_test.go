@@ -101,15 +101,19 @@ func TestFallsBack(t *testing.T) {
 		fails string
 		want  string
 	}{
-		"peer without RDMA":  {TCP{}, "", "a stream, without RDMA: the peer has none"},
-		"no queue pair":      {v, "ibv_create_qp", "a stream, without RDMA: make a queue pair of stub_0: cannot allocate memory"},
-		"no memory for them": {v, "ibv_reg_mr", "a stream, without RDMA: register 4096 bytes with stub_0: cannot allocate memory"},
-		"no connection":      {v, "rtr", "a stream, without RDMA: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
+		"peer without RDMA":  {TCP{}, "", "TCP: the peer has none"},
+		"no queue pair":      {v, "ibv_create_qp", "TCP: make a queue pair of stub_0: cannot allocate memory"},
+		"no memory for them": {v, "ibv_reg_mr", "TCP: register 4096 bytes with stub_0: cannot allocate memory"},
+		"no connection":      {v, "rtr", "TCP: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
 		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
 	} {
 		a, b := connected(t, v, c.there, func() { stub.Fail(c.fails, unix.ENOMEM) })
 		stub.Fail("", 0)
-		if got := Via(a.Link); got != c.want {
+		got, without := Via(a.Link)
+		if without != nil {
+			got += ": " + without.Error()
+		}
+		if got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}
 		a.write(t, Place{}, []byte("it goes on"), 1)

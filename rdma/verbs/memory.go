@@ -12,7 +12,7 @@ type Domain struct {
 func (d *Device) NewDomain() (*Domain, error) {
 	handle, err := d.library.pointer(d.library.allocDomain, d.context)
 	if err != nil {
-		return nil, fmt.Errorf("make a protection domain of %s: %w", d.Info.Name, err)
+		return nil, fmt.Errorf("make a protection domain of %s: %w", d.Name, err)
 	}
 	return &Domain{d, handle}, nil
 }

@@ -45,6 +45,7 @@ func (m *Member) join(ctx context.Context) error {
 	if group != nil {
 		group.Close()
 	}
+	m.ways.close(m.config.Log)
 	return err
 }
 
@@ -225,33 +226,13 @@ func neighbours(rank int, hosts [][]int) []int {
 	return slices.DeleteFunc(slices.Compact(all), func(r int) bool { return r == rank })
 }
 
-// way is how links are made of connections of one network.
-type way struct {
-	provider transport.Provider
-	region   *transport.Region // the own memory
-}
-
-// register gives the own memory to the provider of each network.
-func (m *Member) register() (map[string]way, error) {
-	ways := map[string]way{}
-	for network, p := range map[string]transport.Provider{"unix": transport.SharedMemory{}, "tcp": transport.TCP{}} {
-		region, err := p.Register(m.own)
-		if err != nil {
-			return nil, fmt.Errorf("register the memory of %s: %w", m.config.Task, err)
-		}
-		ways[network] = way{p, region}
-	}
-	return ways, nil
-}
-
 // link connects to the ranks below this one, and waits for the connections of those above.
 func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key string, cfg *collective.Config) error {
 	type linked struct {
 		rank int
 		link transport.Link
 	}
-	ways, err := m.register()
-	if err != nil {
+	if err := m.ways.open(m.config, m.own, cfg); err != nil {
 		return err
 	}
 	var waiting []int
@@ -274,8 +255,7 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 	}
 	connect := func(rank int, conn net.Conn) {
 		work.Go(func() error {
-			w := ways[conn.LocalAddr().Network()]
-			l, err := w.provider.Connect(ctx, conn, w.region)
+			l, err := m.ways.connect(ctx, m.config, conn, cfg.Names[rank])
 			if err != nil {
 				return failed(rank, err)
 			}
@@ -314,7 +294,7 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 		}
 		return nil
 	})
-	err = work.Wait()
+	err := work.Wait()
 	close(links)
 	for l := range links {
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // Config describes a member.
@@ -32,6 +33,9 @@ type Config struct {
 	TLS          *tls.Config
 	Client       clusterpb.GroupsClient
 	Log          *slog.Logger
+	// RDMA is the port for links to other hosts; nil: TCP.
+	RDMA *transport.VerbsSettings
+	Note func(text string) // for the user
 }
 
 // DefaultMemory is the size of a vector in bytes; there is room for four.
@@ -43,6 +47,7 @@ type Member struct {
 	key    string // of the task
 	own    *memory.Mapping
 	listeners
+	ways   ways                    // of join
 	cancel context.CancelCauseFunc // ends its part in the group
 	work   sync.WaitGroup
 

@@ -29,6 +29,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // longest is the longest time that a test waits for something that must happen.
@@ -72,6 +73,12 @@ func (d driver) serve(t *testing.T) clusterpb.GroupsClient {
 // open makes the members of hosts.
 func open(t *testing.T, hosts ...string) []*Member {
 	t.Helper()
+	return openWith(t, make([]*transport.VerbsSettings, len(hosts)), nil, hosts...)
+}
+
+// openWith is open with the port of RDMA of each rank, and what is noted for the user.
+func openWith(t *testing.T, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
+	t.Helper()
 	client := driver(len(hosts)).serve(t)
 	dir, err := os.MkdirTemp("", "member")
 	if err != nil {
@@ -97,7 +104,7 @@ func open(t *testing.T, hosts ...string) []*Member {
 		m, err := Open(t.Context(), Config{
 			Run: 1, Task: fmt.Sprintf("worker:%d", rank), Host: host, Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
 			TLS:    &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-			Client: client, Log: slog.New(slog.DiscardHandler),
+			Client: client, Log: slog.New(slog.DiscardHandler), RDMA: rdma[rank], Note: func(text string) { note(rank, text) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -224,34 +231,39 @@ func TestCalls(t *testing.T) {
 	for _, hosts := range [][]string{{"a"}, {"a", "a", "a"}, {"a", "b"}, {"a", "b", "a", "c"}} {
 		t.Run(strings.Join(hosts, " "), func(t *testing.T) {
 			t.Parallel()
-			n := int32(len(hosts))
-			each(t, open(t, hosts...), func(p *program, a answer) {
-				if a.Op != "group" || len(a.Names) != len(hosts) {
-					t.Errorf("joined: %+v", a)
-					return
-				}
-				rank := int32(p.rank)
-				for i := range int32(20) {
-					if got, a := p.call([]int32{i, rank, 1}, `"kind":"all_reduce"`); fmt.Sprint(got) != fmt.Sprint([]int32{i * n, n * (n - 1) / 2, n}) {
-						t.Errorf("call %d of rank %d: %v, %+v", i, rank, got, a)
-						return
-					}
-				}
-				if got, a := p.call([]int32{rank}, fmt.Sprintf(`"kind":"broadcast","root":%d`, n-1)); len(got) != 1 || got[0] != n-1 {
-					t.Errorf("broadcast: %v, %+v", got, a)
-				}
-				if got, a := p.call([]int32{rank, rank}, `"kind":"all_gather"`); len(got) != int(2*n) || got[2*n-1] != n-1 || got[0] != 0 {
-					t.Errorf("all_gather: %v, %+v", got, a)
-				}
-				if _, a := p.call(nil, `"kind":"no such call"`); a.Op != "failed" || !a.Again || !strings.Contains(a.Reason, "no such call") {
-					t.Errorf("%+v", a)
-				}
-				if _, a := p.call(nil, `"kind":"all_reduce"`); a.Op != "done" {
-					t.Errorf("the barrier behind it: %+v", a)
-				}
-			})
+			testCalls(t, open(t, hosts...))
 		})
 	}
+}
+
+func testCalls(t *testing.T, all []*Member) {
+	t.Helper()
+	n := int32(len(all))
+	each(t, all, func(p *program, a answer) {
+		if a.Op != "group" || len(a.Names) != len(all) {
+			t.Errorf("joined: %+v", a)
+			return
+		}
+		rank := int32(p.rank)
+		for i := range int32(20) {
+			if got, a := p.call([]int32{i, rank, 1}, `"kind":"all_reduce"`); fmt.Sprint(got) != fmt.Sprint([]int32{i * n, n * (n - 1) / 2, n}) {
+				t.Errorf("call %d of rank %d: %v, %+v", i, rank, got, a)
+				return
+			}
+		}
+		if got, a := p.call([]int32{rank}, fmt.Sprintf(`"kind":"broadcast","root":%d`, n-1)); len(got) != 1 || got[0] != n-1 {
+			t.Errorf("broadcast: %v, %+v", got, a)
+		}
+		if got, a := p.call([]int32{rank, rank}, `"kind":"all_gather"`); len(got) != int(2*n) || got[2*n-1] != n-1 || got[0] != 0 {
+			t.Errorf("all_gather: %v, %+v", got, a)
+		}
+		if _, a := p.call(nil, `"kind":"no such call"`); a.Op != "failed" || !a.Again || !strings.Contains(a.Reason, "no such call") {
+			t.Errorf("%+v", a)
+		}
+		if _, a := p.call(nil, `"kind":"all_reduce"`); a.Op != "done" {
+			t.Errorf("the barrier behind it: %+v", a)
+		}
+	})
 }
 
 // TestPortFull: connections that say nothing do not keep another member from the port until they time out.
