@@ -92,11 +92,7 @@ var mayImport = map[string][]string{
 	"cluster/agent/tasklog":      {"cluster/agent/excerpt", "cluster/clusterpb", "cluster/termtext"},
 	"cluster/agent/interpreter":  {"cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/lockfile", "cluster/python"},
 	"cluster/agent/forking":      {"cluster/agent/proc"},
-<<<<<<< HEAD
-	"cluster/agent":              {"cluster/network", "rdma/fabric", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir", "cluster/manifest"},
-=======
-	"cluster/agent":              {"cluster/network", "rdma/fabric", "rdma/transport", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir"},
->>>>>>> a0ff1c2cca09369a152bd9ee010896b8e32ff61e
+	"cluster/agent":              {"cluster/network", "rdma/fabric", "rdma/transport", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir", "cluster/manifest"},
 	"tensorboard":                {"cluster/unixsock"},
 	"jupyter-ext":                {},
 	"wheel":                      {},
