@@ -35,7 +35,7 @@ func parseFaulthandler(text string) []*clusterpb.ThreadStack {
 				current = nil
 				continue
 			}
-			current = &clusterpb.ThreadStack{Id: id, Name: limited(unescape(head[2]), maxName)}
+			current = &clusterpb.ThreadStack{Id: id, Name: oneLine(unescape(head[2]), maxName)}
 			if at, again := place[id]; again {
 				threads[at] = current
 				continue
@@ -73,7 +73,7 @@ func parseFrame(line string) *clusterpb.Frame {
 	if err != nil {
 		number = 0 // ???
 	}
-	return &clusterpb.Frame{File: limited(unescape(m[1]), maxFile), Line: int32(number), Function: limited(unescape(m[3]), maxName)}
+	return &clusterpb.Frame{File: oneLine(unescape(m[1]), maxFile), Line: int32(number), Function: oneLine(unescape(m[3]), maxName)}
 }
 
 // unescape decodes the characters that faulthandler writes as \xHH, \uHHHH or \UHHHHHHHH: all

@@ -46,6 +46,7 @@ Current thread 0x00007f1c3b0d6740 (most recent call first):
 		{"more than 100 frames", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  ...\n", "2[] f a.py:1 …"},
 		{"unknown lines", "Thread 0x2 (most recent call first):\n  File ???, line ??? in ???\n  File \"b.py\", line 2 in g\n", "2[] ??? :0 < g b.py:2"},
 		{"characters that are not ASCII", "Thread 0x2 (most recent call first):\n  File \"/home/m\\xfcller/\\u4e2d\\U0001f600.py\", line 1 in fl\\xe4che\n", "2[] fläche /home/müller/中😀.py:1"},
+		{"control characters", "Thread 0x2 (most recent call first):\n  File \"a\\x1b[2J\\x0ab\", line 1 in f\\x9b\n", "2[] f\ufffd a\ufffd[2J b:1"},
 		{"quotes and keywords in a path", "Thread 0x2 (most recent call first):\n  File \"a\", line 5 in b\", line 7 in c\n", "2[] c a\", line 5 in b:7"},
 		{"a backslash that begins no character", "Thread 0x2 (most recent call first):\n  File \"a\\xzz\\u12\\q\\U00110000\", line 1 in f\n", `2[] f a\xzz\u12\q\U00110000:1`},
 		{"twice: the last one counts", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\nCurrent thread 0x1 (most recent call first):\n  File \"a.py\", line 9 in g\nThread 0x2 (most recent call first):\n  File \"a.py\", line 2 in f\n", "2[] f a.py:2\n1[] g a.py:9"},

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -23,9 +24,21 @@ const (
 	maxSize     = 2 << 20 // bytes of a snapshot, below the limit of a message to a client
 )
 
-// limited returns valid UTF-8 text, shortened to n bytes.
+// oneLine returns valid UTF-8 text without control characters, which a terminal would obey,
+// shortened to n bytes.
+func oneLine(s string, n int) string { return limited(strings.ReplaceAll(s, "\n", " "), n) }
+
+// limited returns valid UTF-8 text without control characters but line ends, shortened to n bytes.
 func limited(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r) && r != '\n':
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
 	if len(s) <= n {
 		return s
 	}

@@ -37,7 +37,7 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 		return "", errors.New("py-spy did not end in time")
 	case err != nil:
 		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
-		return "", fmt.Errorf("py-spy: %s", cmp.Or(limited(first, maxCommand), err.Error()))
+		return "", fmt.Errorf("py-spy: %s", cmp.Or(oneLine(first, maxCommand), err.Error()))
 	}
 	return limited(out.kept.String(), maxNative), nil
 }

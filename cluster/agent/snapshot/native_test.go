@@ -58,8 +58,8 @@ func TestPySpy(t *testing.T) {
 	if err := python.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer python.Wait() //nolint:errcheck // it is killed
-	defer python.Process.Kill()
+	defer python.Wait()         //nolint:errcheck // it is killed
+	defer python.Process.Kill() //nolint:errcheck // it may have ended
 	if _, err := out.Read(make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}

@@ -94,17 +94,17 @@ func describe(s *clusterpb.Snapshot, when, first, last reading) {
 				continue
 			}
 			others++
-			stack = &clusterpb.ThreadStack{Name: limited(t.Name, maxName), Main: i == 0, NativeId: int32(t.ID)}
+			stack = &clusterpb.ThreadStack{Name: oneLine(t.Name, maxName), Main: i == 0, NativeId: int32(t.ID)}
 			s.Threads = append(s.Threads, stack)
 		}
-		stack.State, stack.WaitChannel, stack.CpuPercent = t.State, limited(t.WaitChannel, maxName), each[t.ID]
+		stack.State, stack.WaitChannel, stack.CpuPercent = t.State, oneLine(t.WaitChannel, maxName), each[t.ID]
 	}
 }
 
 // process describes a process of a task.
 func process(pid int, stat proc.Stat, main proc.Thread, percent float32) *clusterpb.ProcessState {
 	return &clusterpb.ProcessState{
-		Pid: int32(pid), Parent: int32(stat.Parent), Command: limited(proc.Command(pid), maxCommand), State: main.State, WaitChannel: limited(main.WaitChannel, maxName),
+		Pid: int32(pid), Parent: int32(stat.Parent), Command: oneLine(proc.Command(pid), maxCommand), State: main.State, WaitChannel: oneLine(main.WaitChannel, maxName),
 		CpuPercent: percent, RssBytes: stat.RSS, Threads: int32(stat.Threads),
 	}
 }
