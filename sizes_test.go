@@ -87,9 +87,10 @@ func (s sizes) typeSpec(name string, typ ast.Expr) {
 	}
 }
 
-// isConfiguration reports, by its name, whether a struct is plain configuration or a record of plain values.
+// isConfiguration reports, by its name, whether a struct is plain configuration or a record of plain values, such as
+// those that a C library defines.
 func isConfiguration(name string) bool {
-	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input"} {
+	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input", "verbs.queueAttr", "verbs.functions"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}

@@ -174,7 +174,7 @@ func (a *allocation) hostGone(h *host) {
 	switch {
 	case over:
 	case onNotebookSession(a.req.Reserve):
-		a.emit(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
+		a.emit(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over; make the session again"})
 	default:
 		a.loseAll("the Spark session is over: " + a.endReason())
 	}
@@ -229,7 +229,7 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 		}
 		if err != nil {
 			for _, id := range slices.Sorted(maps.Keys(wanted)) {
-				a.emit(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
+				a.emit(cluster.Lost{Executor: id, Attempt: wanted[id], By: cluster.LostByError, Cause: err.Error()})
 			}
 			return
 		}
@@ -237,7 +237,7 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 			id := cluster.ExecutorID(s.Executor)
 			switch {
 			case s.Error != "":
-				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
+				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, By: cluster.LostByError, Cause: s.Error})
 			case a.holdsStage(): // the stage has ended, and the agent with it
 				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: "its agent ended"})
 			default:
@@ -339,7 +339,7 @@ func (a *allocation) ensureSession(ctx context.Context) error {
 	case onNotebookSession(a.req.Reserve):
 		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
 	case ctx.Err() != nil: // cancelled while another launch tried
-		return fmt.Errorf("the Spark session was not made: %w", ctx.Err())
+		return fmt.Errorf("the Spark session was not made: %w", outOfTime(ctx))
 	}
 	if err := reachMaster(ctx, a.req.Reserve); err != nil {
 		return err

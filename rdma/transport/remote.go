@@ -55,6 +55,11 @@ type flow struct {
 	stages            [2]uint64       // and of each stage
 	stage             int             // the next one
 
+	incoming
+}
+
+// incoming is what the peer has sent.
+type incoming struct {
 	arrived  []Completion // for next
 	received uint64       // messages
 	returned uint64       // by next

@@ -57,11 +57,16 @@ type Member struct {
 	// guarded by mu
 	joined
 	calls
-	missing  string        // who this member waits for, and what they have not done
-	unlinked []string      // members beside this one to which it is not connected yet
-	known    string        // the group's key, once all have joined
-	over     string        // why the group is over
-	changed  chan struct{} // closed and made anew
+	absent
+	known   string        // the group's key, once all have joined
+	over    string        // why the group is over
+	changed chan struct{} // closed and made anew
+}
+
+// absent describes the members for which this one waits.
+type absent struct {
+	missing  string   // their names, and what they have not done
+	unlinked []string // the neighbours to which it is not connected yet
 }
 
 // calls are those of the program.
@@ -172,6 +177,9 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 		m.pending.Done(secure.NetConn())
 	}
 	_ = conn.SetDeadline(time.Time{})
+	if err != nil && open.Err() == nil {
+		m.config.Log.Warn("a connection to the group was refused", "task", m.config.Task, "error", err)
+	}
 	if err != nil || open.Err() != nil { // the deadline of its end may just have been removed
 		_ = conn.Close()
 		return
