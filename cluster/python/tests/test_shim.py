@@ -142,6 +142,7 @@ def test_api(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
         c.stop()
         c.reset(hard=True)
         c.status()
+        c.stacks("worker:0-1", "chief", all=True)
     argvs = [r["argv"] for r in engine.requests]
     assert argvs == [
         [
@@ -161,6 +162,7 @@ def test_api(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
         ["stop", "--cluster=c"],
         ["reset", "--cluster=c", "--hard"],
         ["status", "--cluster=c"],
+        ["stacks", "--cluster=c", "--all", "worker:0-1", "chief"],
         ["shutdown", "--cluster=c", "--force"],
     ]
     assert "reserve works\nbegun\nended\n" in capsys.readouterr().out
