@@ -25,6 +25,7 @@ type stack struct {
 	bare     bool // in native code that the program itself has called, or a lock: the stack does not show which
 	waits    wait
 	program  bool // it has frames of the program
+	loads    bool // a function's name says that it loads something
 	thread   bool // it waits for a lock or thread: what the other threads do matters more
 	feed     bool // it waits for records of the feed
 	traces   bool // a framework traces or compiles the program
@@ -60,13 +61,14 @@ func (r reader) stack(t *clusterpb.ThreadStack) stack {
 	var outer []*marker // of frames around the innermost frame of the program
 	var inner []*marker
 	for _, f := range t.GetFrames() {
+		s.loads = s.loads || loading().MatchString(base(f.GetFunction()))
 		known := r.frame(f)
 		if known.program {
 			if !s.program {
 				s.program, s.where, s.function = true, place(f), f.GetFile()+" "+f.GetFunction()
 			}
-			if s.phase == NoPhase {
-				s.phase = phaseOf(f.GetFunction())
+			if p := phaseOf(f.GetFunction()); p == Exporting || s.phase == NoPhase {
+				s.phase = p
 			}
 			continue
 		}
@@ -205,7 +207,7 @@ func (r reader) snapshot(s *clusterpb.Snapshot, cpu float64) Finding {
 	}
 	main = r.besides(main, slices.Delete(slices.Clone(s.GetThreads()), first, first+1))
 	f.Class, f.Where, f.function, f.Detail, f.Operation, f.Phase, f.firm, f.native = main.class, main.where, main.function, main.detail, main.name, main.phase, main.firm(), main.bare
-	f.feed = main.feed
+	f.feed, f.loads = main.feed, main.loads
 	return byCPU(f, main, s)
 }
 

@@ -184,6 +184,9 @@ var phases = sync.OnceValue(func() map[Phase]*regexp.Regexp {
 	}
 })
 
+// loading matches functions that load what others have saved.
+var loading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^_*(load|restore)(_|$)`) })
+
 // phaseOf returns what the name of a function of the program says it does; NoPhase: nothing.
 func phaseOf(function string) Phase {
 	function = base(function)

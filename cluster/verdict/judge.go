@@ -133,12 +133,14 @@ func (e *evidence) heldUp() Verdict {
 
 // allWait decides where every task waits in a collective operation.
 func (e *evidence) allWait() Verdict {
-	if e.firm(e.waiting) {
-		if apart := e.minority(e.waiting, func(i int) string { return e.found[i].Operation }); len(apart) > 0 {
-			v := e.culprits(apart, len(e.unknown) == 0 && e.stays(e.waiting))
-			v.Text = e.differentText(apart)
-			return v
+	certain := len(e.unknown) == 0 && e.firm(e.waiting) && e.stays(e.waiting)
+	if apart := e.otherOperation(); len(apart) > 0 {
+		v := e.culprits(apart, certain)
+		v.Text = e.differentText(apart)
+		if !certain {
+			v.Text = notSure + v.Text
 		}
+		return v
 	}
 	for _, apart := range [][]int{
 		e.minority(e.waiting, func(i int) string { return e.found[i].Where }),
@@ -152,6 +154,24 @@ func (e *evidence) allWait() Verdict {
 		}
 	}
 	return Verdict{Text: e.unsureText()}
+}
+
+// otherOperation returns the tasks that wait in another operation than most. In native code the operation is not known,
+// but it is no barrier: the others have left the training.
+func (e *evidence) otherOperation() []int {
+	operation := func(i int) string { return e.found[i].Operation }
+	apart := e.minority(e.waiting, operation)
+	if e.firm(e.waiting) {
+		return apart
+	}
+	atBarrier := e.with(e.waiting, func(i int) bool { return operation(i) == barrier })
+	if len(atBarrier) > 0 && len(apart) == len(e.waiting) {
+		return atBarrier
+	}
+	if len(apart) == len(e.waiting) || len(e.with(apart, func(i int) bool { return operation(i) == "" })) > 0 {
+		return nil
+	}
+	return apart
 }
 
 // culprits returns the verdict that these tasks hold the others up.

@@ -80,8 +80,10 @@ func (f *Finding) what() string {
 	switch {
 	case f.Phase == Exporting && f.Class == Checkpoint:
 		return "exporting a model"
+	case f.Class == Checkpoint && f.loads:
+		return "loading a checkpoint"
 	case f.Class == Checkpoint:
-		return "saving or loading a checkpoint"
+		return "saving a checkpoint"
 	case f.Class == Input:
 		return "reading input"
 	case f.Class == Exit && f.Detail == "":
@@ -121,9 +123,12 @@ func (e *evidence) at(waiting []int) string {
 func (e *evidence) differentText(apart []int) string {
 	var parts []string
 	for _, group := range e.alike(e.waiting, func(i int) string { return e.found[i].Operation }) {
-		text := fmt.Sprintf("%s %s in the %s", e.names(group), verb(group, "waits", "wait"), e.found[group[0]].Operation)
+		text := e.names(group) + " " + verb(group, "waits", "wait")
+		if operation := e.found[group[0]].Operation; operation != "" {
+			text += " in the " + operation + ","
+		}
 		if where := e.found[group[0]].Where; where != "" {
-			text += ", in " + where
+			text += " in " + where
 		}
 		parts = append(parts, text)
 	}
