@@ -163,6 +163,11 @@ func (r reader) classify(t *Task) Finding {
 		all = append(all, r.snapshot(s, usedCPU(t)))
 	}
 	f = all[len(all)-1]
+	for _, g := range all { // one of them may show more
+		if g.Class == f.Class && g.function == f.function && g.firm && !f.firm {
+			f = g
+		}
+	}
 	f.fixed = len(all) > 1 && !slices.ContainsFunc(all, func(g Finding) bool {
 		return g.Class != f.Class || g.function != f.function || g.Operation != f.Operation
 	})

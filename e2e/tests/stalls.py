@@ -183,24 +183,39 @@ def fit_steps():
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     data = tf.data.Dataset.from_generator(batches, output_signature=kinds).with_options(options)
 
+    began = time.monotonic()
+    enough = HOME / "enough"  # the epoch at which all end: written an epoch before, so all have it in time
+
     class Stall(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if rank == 0 and over(began) and not enough.exists():
+                enough.write_text(str(epoch + 1))
+            if enough.exists() and epoch >= int(enough.read_text()):
+                self.model.stop_training = True
+
+        def on_train_batch_begin(self, batch, logs=None):
+            stall(batch)
+            jitter(batch)
+
         def on_train_batch_end(self, batch, logs=None):
             if (
                 KIND == "fewer" and blamed and batch == STEP - 1
             ):  # behind fit TensorFlow itself would see the difference
                 end()
 
-        def on_train_batch_begin(self, batch, logs=None):
-            stall(batch)
-            jitter(batch)
-
-    epochs = 1 if KIND != "none" else max(1, int(seconds / 10))
+    callbacks = [Stall()]
+    if KIND == "none":
+        callbacks.append(
+            keras.callbacks.ModelCheckpoint(ctx.checkpoint_dir + "/last.weights.h5", save_weights_only=True)
+        )
     model.fit(
         data,
-        steps_per_epoch=min(steps(), 250 if KIND == "none" else 10_000),
-        epochs=epochs,
+        steps_per_epoch=min(steps(), 100 if KIND == "none" else 10_000),
+        validation_data=data if KIND == "none" else None,
+        validation_steps=20,
+        epochs=1_000_000 if KIND == "none" else 1,
         verbose=0,
-        callbacks=[Stall()],
+        callbacks=callbacks,
     )
 
 

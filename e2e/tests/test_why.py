@@ -5,11 +5,14 @@ make test plants some stalls once; make test-long all of them, TFCLUSTER_ROUNDS 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -36,6 +39,7 @@ CLASSES = {
     "gc": "computing",
     "export": "checkpoint",
 }
+SOAK = float(os.environ.get("TFCLUSTER_SOAK_SECONDS", "60"))  # of training that must not be taken for a stall
 ROUNDS = int(os.environ.get("TFCLUSTER_ROUNDS", "0"))
 OPTIONS = {"jax": "--framework jax", "torch": "--framework pytorch"}
 
@@ -52,11 +56,17 @@ class Stalls:
         self.notebook = notebook
         self.home = home
 
-    def start(self, framework: str, kind: str) -> None:
-        """Start the program, and wait until it stalls."""
+    def shell(self, *words: str) -> str:
+        """What a command prints, in a shell beside the notebook."""
+        env = self.notebook.env
+        command = [env["TFCLUSTER_BINARY"], *words]
+        return subprocess.run(command, env=env, cwd=self.home, check=True, capture_output=True, text=True).stdout
+
+    def start(self, framework: str, kind: str, seconds: float = 60) -> None:
+        """Start the program, and wait until it stalls; without a stall it trains for so long."""
         for path in [*self.home.glob("stalled-*"), *self.home.glob("fifo-*")]:
             path.unlink()
-        self.notebook.ok(f"%tfcluster start stalls.py {framework} {kind}")
+        self.notebook.ok(f"%tfcluster start stalls.py {framework} {kind} {seconds}")
         if kind != "none":
             wait_for(f"the stall {kind}", lambda: any(self.home.glob("stalled-*")) or not self.active())
             assert self.active(), self.notebook.ok("%tfcluster logs -n 50").all
@@ -67,11 +77,11 @@ class Stalls:
 
     def why(self) -> dict:
         """What why says."""
-        return json.loads(self.notebook.ok("%tfcluster why --json").text)
+        return json.loads(self.shell("why", "--json"))
 
     def run(self) -> dict:
         """The run's status."""
-        return json.loads(self.notebook.ok("%tfcluster status --json").text)["run"]
+        return json.loads(self.shell("status", "--json"))["run"]
 
     def reset(self) -> None:
         """End the run."""
@@ -90,7 +100,7 @@ def stalls(
     shutil.copy(HERE / "stalls.py", tmp_path)
     more = {"PYTHONPATH": str(library)} if framework in ("jax", "torch") else {}
     book = Notebook(prefix, {**env, **more, "TF_CPP_MIN_LOG_LEVEL": "3"}, tmp_path)
-    book.ok(f"%tfcluster reserve --workers 3 --idle 60s {OPTIONS.get(framework, '')}")
+    book.ok(f"cluster = %tfcluster reserve --workers 3 --idle 60s {OPTIONS.get(framework, '')}")
     yield Stalls(book, tmp_path)
     book.ok("%tfcluster shutdown --force")
     book.close()
@@ -142,8 +152,51 @@ def test_the_line_comes_and_goes(stalls: Stalls) -> None:
     wait_for("steps", lambda: stalls.run()["stall"] == "", 120)
     found = stalls.why()
     assert found["culprits"] == [] and "makes steps" in found["text"], found
-    book.ok("%tfcluster stop --now")
+    stalls.shell("stop")
     cell = book.finish(following)
     shown = [view for view in cell.plain if "s behind: in load_batch" in view]
     assert shown and all(view.count("s behind: in load_batch") == 1 for view in shown), cell.all
-    assert "no run is active: run 1 was stopped" in stalls.why()["text"]
+    assert "no run is active: run 1 was stopped" in book.ok("%tfcluster why --now").all
+    verdict = book.ok("verdict = cluster.why()\nprint(sorted(verdict), verdict['run'])")
+    assert "['certain', 'culprits', 'run', 'tasks', 'text'] 1" in verdict.text
+
+
+@contextlib.contextmanager
+def loaded() -> Iterator[None]:
+    """Other programs use all cores, in bursts."""
+    burst = """
+import random, time
+while True:
+    end = time.time() + random.expovariate(1)
+    while time.time() < end:
+        pass
+    time.sleep(random.expovariate(1))
+"""
+    others = [subprocess.Popen([sys.executable, "-c", burst]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.parametrize("stalls", ["collective", "fit"], indirect=True)
+def test_no_line_without_a_stall(stalls: Stalls, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture) -> None:
+    """Ordinary training with jitter, while others use the cores, shows no line."""
+    framework = request.node.callspec.params["stalls"]
+    with loaded():
+        stalls.start(framework, "none", SOAK / 2)
+        shown, looks = [], 0
+        while stalls.active():
+            run = stalls.run()
+            shown += [run["stall"]] if run["stall"] else []
+            looks += 1
+            time.sleep(1)
+    run = stalls.run()
+    with capsys.disabled():
+        steps = run["progress"] and run["progress"]["step"]
+        print(
+            f"\n{framework}: {run['state']} after {run['seconds']:.0f} s, step {steps}, {looks} looks, lines: {shown}"
+        )
+    assert run["state"] == "finished" and looks > 5 and not shown
