@@ -146,10 +146,21 @@ type BackedOff struct {
 // example after the engine has issued a new token.
 type StateChanged struct{}
 
+// LostBy says what ended an executor. What the user can do depends on it.
+type LostBy int
+
+// What ends executors.
+const (
+	LostByEngine LostBy = iota // the engine, its host or the network ended it, or a signal: a replacement may stay
+	LostByError                // an error that Cause names: replacements end in the same way until it is corrected
+	LostByMemory               // it used more memory than it was granted
+)
+
 // Lost means that an executor has ended, with the engine's reason.
 type Lost struct {
 	Executor  ExecutorID
 	Attempt   int
+	By        LostBy
 	Cause     string   // one line
 	LastLines []string // the last lines of its agent, if the engine has them
 }

@@ -103,7 +103,7 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
 	port, err := holdPort()
 	if err != nil {
-		reply.Error = fmt.Sprintf("%s: %v", a.self.host, err)
+		reply.Error = err.Error()
 	} else {
 		reply.Ports = []int32{port.port}
 	}

@@ -157,11 +157,27 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 
 // allocationFailed reports the error to clients before the cluster ends.
 func (c *Coordinator) allocationFailed(ctx context.Context, err error) error {
-	c.reserved.releaseReason = "not reserved: " + err.Error()
+	f := c.allocationFailure(err)
+	c.reserved.releaseReason = "not reserved: " + f.GetSummary()
 	c.writeHistory(true)
-	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
+	c.handle(lifecycle.Refused{Failure: f})
 	c.serveFor(ctx, 2*time.Second, nil) // gives clients time to ask
 	return fmt.Errorf("allocate: %w", err)
+}
+
+// allocationFailure returns the failure of an allocation. A driver that cannot take over the executors of an earlier one
+// gives the cluster up, unless the engine does not answer.
+func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
+	f := &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}
+	switch {
+	case c.cfg.Recovered.Saved == nil:
+	case errors.Is(err, cluster.ErrEngineAway):
+		f.Summary = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err)
+	default:
+		f.Summary = fmt.Sprintf("cluster %s cannot be taken over and is given up: %v", c.cfg.Name, err)
+		f.Remedy = "%tfcluster reserve makes another; the executors of this one end when no driver has come for the time of --idle"
+	}
+	return f
 }
 
 func (c *Coordinator) engineEvent(e cluster.Event) {
@@ -187,7 +203,7 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 		c.handle(lifecycle.EngineEnded{Cause: e.Cause})
 	case cluster.Lost:
 		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.LastLines})
-		c.handle(lifecycle.EngineLost{Exec: e.Executor, Attempt: e.Attempt, Cause: e.Cause})
+		c.handle(lifecycle.EngineLost{Exec: e.Executor, Attempt: e.Attempt, By: e.By, Cause: e.Cause})
 	}
 }
 
@@ -208,7 +224,9 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 			return // nothing was granted
 		}
 		if err := c.reserved.alloc.Replace(ctx, id); err != nil {
-			c.post(func() { c.handle(lifecycle.EngineLost{Exec: id, Attempt: attempt, Cause: err.Error()}) })
+			c.post(func() {
+				c.handle(lifecycle.EngineLost{Exec: id, Attempt: attempt, By: cluster.LostByError, Cause: err.Error()})
+			})
 			return
 		}
 		c.post(c.saveState) // a later driver must find this executor instead of the old one

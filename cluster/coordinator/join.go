@@ -127,13 +127,13 @@ func (c *Coordinator) relevantPython(p *clusterpb.Python) *clusterpb.Python {
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	if why := hello.Refuses(c.cfg.Version); why != "" {
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: fmt.Sprintf("the agent on %s is refused: %s", hello.GetHost(), why)})
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: "its agent is refused: " + why + "; if tfcluster was updated after the reservation, shutdown and reserve again"})
 		return
 	}
 	if hello.GetGpuError() != "" {
-		why := fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())
+		why := "it got no GPU: " + hello.GetGpuError()
 		c.reportJoined(hello, why)
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: why})
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: why})
 		return
 	}
 	if !c.lc.Expects(conn.exec, int(hello.GetAttempt())) {

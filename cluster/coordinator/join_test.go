@@ -33,7 +33,7 @@ func TestWithoutItsGPU(t *testing.T) {
 	if err := c.Control().(*control).Reserve(&clusterpb.ReserveRequest{}, stream); err != nil {
 		t.Fatal(err)
 	}
-	if f := last.GetFailure(); !strings.Contains(f.GetSummary(), "executor 1 for worker:1 was lost repeatedly: host1 gives it no GPU: 1 GPU is asked for, 0 of 2 are free") {
+	if f := last.GetFailure(); !strings.Contains(f.GetSummary(), "executor 1 for worker:1 failed 4 times, the last time: it got no GPU: 1 GPU is asked for, 0 of 2 are free") {
 		t.Errorf("the failure is %v", f)
 	}
 }

@@ -44,6 +44,7 @@ type (
 	EngineLost struct {
 		Exec    cluster.ExecutorID
 		Attempt int
+		By      cluster.LostBy
 		Cause   string
 	}
 	// Recovered reports, after a takeover, that the engine has listed the executors it keeps

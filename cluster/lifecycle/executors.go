@@ -33,9 +33,10 @@ type Executor struct {
 	State     ExecutorState
 	Attempt   int
 	Host      string
-	Why       string   // what it waits for, or why it was lost
-	recovered bool     // granted to an earlier driver; its agent will reconnect
-	replaced  int      // replacements since the last reset
+	Why       string // what it waits for, or why it was lost
+	recovered bool   // granted to an earlier driver; its agent will reconnect
+	replaced  int    // replacements since the last reset
+	loss      executorLoss
 	lastLines []string // last lines of the last lost agent, if the engine knows them
 	agent     executorAgent
 
@@ -50,6 +51,12 @@ type executorAgent struct {
 	incarnation string
 	address     string
 	sudden      bool // it sent a message just before its connection broke
+}
+
+// executorLoss is the last loss of an executor.
+type executorLoss struct {
+	by cluster.LostBy
+	on string // " on HOST", or "" if it had no host
 }
 
 // executorRun is the state of an executor in the active run.
@@ -148,11 +155,15 @@ func (l *Machine) becomeReady() {
 
 // lose marks an executor as lost and requests a replacement. After MaxReplacements it gives the
 // executor up; only a reset requests it again.
-func (l *Machine) lose(x *Executor, cause string) {
+func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 	if x.State == ExecutorLost {
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
+	x.loss = executorLoss{by: by}
+	if wasHere || x.State == ExecutorGranted {
+		x.loss.on = " on " + x.Host
+	}
 	l.setState(x, ExecutorLost)
 	x.Why, x.agent.incarnation = cause, ""
 	l.do(SetTimer{"silent " + string(x.ID), 0})
@@ -165,7 +176,8 @@ func (l *Machine) lose(x *Executor, cause string) {
 		l.run.State = RunWaiting
 	}
 	if x.replaced >= MaxReplacements {
-		l.note(true, "executor %s (%s) was lost %d times, the last time: %s. %%tfcluster reset requests it again", x.ID, x.Task, x.replaced+1, cause)
+		f := l.givenUpFailure(x)
+		l.note(true, "%s; %s", f.GetSummary(), f.GetRemedy())
 		l.giveUp(x)
 		return
 	}
@@ -185,15 +197,16 @@ func (x *Executor) givenUp() bool { return x.State == ExecutorLost && x.replaced
 func (l *Machine) giveUp(x *Executor) {
 	switch {
 	case l.state == Reserving:
-		l.reserveFailed("engine", l.lostRepeatedly(x).GetSummary())
+		f := l.givenUpFailure(x)
+		l.reserveFailed("engine", f.GetSummary(), f.GetRemedy())
 	case l.next != nil:
-		l.startFailed(l.lostRepeatedly(x))
+		l.startFailed(l.givenUpFailure(x))
 	case l.run == nil || !l.run.awaitsExecutors():
 	case l.policy(x.Task.Role).kind == cluster.Sidecar:
 		l.skip(x)
 		l.advance()
 	default:
-		l.closeRun("failed", l.lostRepeatedly(x), 0)
+		l.closeRun("failed", l.givenUpFailure(x), 0)
 	}
 }
 
@@ -211,7 +224,7 @@ func (l *Machine) skip(x *Executor) {
 
 func (x *Executor) absence() string {
 	if x.givenUp() {
-		return "was lost repeatedly: " + x.Why
+		return x.losses()
 	}
 	return "is not ready: " + x.Why
 }
@@ -250,13 +263,6 @@ func (l *Machine) skipSidecars() bool {
 		l.skip(x)
 	}
 	return len(late) > 0
-}
-
-func (l *Machine) lostRepeatedly(x *Executor) *clusterpb.Failure {
-	return &clusterpb.Failure{
-		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.lastLines, Summary: fmt.Sprintf("executor %s for %s was lost repeatedly: %s", x.ID, x.Task, x.Why),
-		Remedy: "%tfcluster reset requests it again",
-	}
 }
 
 func (l *Machine) replace(x *Executor) {
@@ -319,21 +325,20 @@ func (l *Machine) absent(missing func(*Executor) bool) (there int, others string
 // cannot run there.
 const environmentFailed = "environment"
 
-func (l *Machine) reserveFailed(kind, why string) {
+func (l *Machine) reserveFailed(kind, why, remedy string) {
 	l.state = Failed
 	l.do(SetTimer{"reserve", 0})
-	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75}
+	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: remedy}
 	for _, x := range l.execs {
 		if x.State != ExecutorReady && len(x.lastLines) > 0 && len(f.Lines) == 0 {
 			f.Lines = x.lastLines
 		}
 	}
 	if kind == environmentFailed {
-		f.ExitCode, f.Remedy = 69, "run %tfcluster reserve with another --venv"
+		f.ExitCode = 69
 	}
 	if kind == "timeout" {
 		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.reserveTimeout(), why)
-		f.Remedy = "request fewer or smaller executors, or raise --reserve-timeout"
 	}
 	l.do(ReservationFailed{f})
 	l.releaseAgents("not reserved")

@@ -195,35 +195,18 @@ func (l *Machine) describe(t *Task) string {
 }
 
 func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
-	f := &clusterpb.Failure{Kind: "task", Summary: summary, Task: t.ID.String(), ExitCode: 1}
+	f := &clusterpb.Failure{Summary: summary, Task: t.ID.String(), ExitCode: 1}
 	if x := l.Executor(t.exec); x != nil {
 		f.Host = x.Host
 	}
-	f.Remedy = "fix the program and run %tfcluster start again: the executors stay reserved"
+	f.Kind, f.Remedy = taskRemedy(t, l.Executor(t.exec))
 	e := t.Exit
-	if e == nil {
-		f.Kind = "lost"
-		return f
-	}
 	f.Signal, f.Lines, f.Exception, f.Traceback = e.GetSignal(), e.GetTail(), e.GetException(), e.GetTraceback()
 	switch {
 	case e.GetSignal() != 0:
 		f.ExitCode = 128 + e.GetSignal()
 	case e.GetCode() > 0:
 		f.ExitCode = e.GetCode()
-	}
-	switch {
-	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
-		f.Kind = "out_of_memory"
-		f.Remedy = "use a smaller batch or model, or reserve with more --memory"
-	case strings.HasPrefix(e.GetReason(), "cannot be started"):
-		f.Kind = "lost"
-		f.Remedy = "repair on that host what the reason names, or reserve with another --python or --venv; then run %tfcluster start again"
-	case e.GetReason() != "":
-		f.Kind = "lost"
-		f.Remedy = "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
-	case strings.Contains(e.GetException(), "Collective ops must be configured at program startup"):
-		f.Remedy = "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
 	}
 	return f
 }

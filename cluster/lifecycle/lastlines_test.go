@@ -33,7 +33,7 @@ func TestLastLines(t *testing.T) {
 		attempt := x.Attempt
 		l.Step(Granted{id, attempt, "n1", false})
 		l.Step(LastLines{id, attempt, want})
-		return l.Step(EngineLost{id, attempt, "its agent ended with code 1"})
+		return l.Step(EngineLost{id, attempt, cluster.LostByError, "its agent ended with code 1"})
 	}
 	l := begin()
 	lose(l, "1")

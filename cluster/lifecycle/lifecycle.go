@@ -128,12 +128,12 @@ func (l *Machine) timer(name string) {
 	switch {
 	case name == "reserve":
 		if l.state == Reserving {
-			l.reserveFailed("timeout", l.Missing())
+			l.reserveFailed("timeout", l.Missing(), "request fewer or smaller executors, or raise --reserve-timeout")
 		}
 	case name == "return":
 		for _, x := range l.execs {
 			if x.State == ExecutorGranted && x.recovered {
-				l.lose(x, "its agent did not connect to the new driver")
+				l.lose(x, cluster.LostByEngine, "its agent did not connect to the new driver")
 			}
 		}
 	case name == "idle":
@@ -146,7 +146,7 @@ func (l *Machine) timer(name string) {
 			if x.agent.sudden {
 				cause = "its agent ended without a report: it was killed, or its host is down"
 			}
-			l.lose(x, cause)
+			l.lose(x, cluster.LostByEngine, cause)
 		}
 	case strings.HasPrefix(name, "unknown "):
 		l.unknown(l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "unknown "))))
@@ -217,7 +217,7 @@ func (l *Machine) engineEnded(cause string) {
 	if l.state >= Releasing {
 		return
 	}
-	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "run %tfcluster reserve again"}
+	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "%tfcluster reserve makes another cluster"}
 	if l.Active() {
 		l.closeRun("failed", f, 0)
 	}
@@ -225,7 +225,7 @@ func (l *Machine) engineEnded(cause string) {
 		l.startFailed(f)
 	}
 	if l.state == Reserving {
-		l.reserveFailed("engine", cause)
+		l.reserveFailed("engine", cause, "")
 		return
 	}
 	l.note(true, "the cluster ended: %s", cause)

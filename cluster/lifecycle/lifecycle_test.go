@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -19,7 +20,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 //	db=1 db.kind=sidecar worker.after=db,ps worker.end=10s
 //	up                                       every agent joins and warms
 //	refused [words] · released               the engine grants nothing, or has taken everything back
-//	pending|granted|lost ID [words]          events of the engine
+//	pending|granted|lost ID [words]          events of the engine; of lost also by=error, by=memory
 //	reallocated ID · backed-off ID… · engine-ended [words]
 //	join ID [attempt] [warm] · warmed ID · disconnected ID      events of an agent
 //	rejoin ID · rejoin-idle ID               with its task, or without a task
@@ -89,7 +90,9 @@ func TestRemedies(t *testing.T) {
 		exit *clusterpb.Exited
 		want string
 	}{
-		{nil, "the executors stay reserved"},
+		{nil, "%tfcluster reset"},
+		{&clusterpb.Exited{Code: -1, Signal: 11}, "native code failed"},
+		{&clusterpb.Exited{Code: -1, Signal: 9}, "find out what sent the signal"},
 		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors stay reserved"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
@@ -99,6 +102,21 @@ func TestRemedies(t *testing.T) {
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {
 			t.Errorf("%v: %q does not hold %q", tt.exit, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		task       Task
+		by         cluster.LostBy
+		kind, want string
+	}{
+		{Task{Stopped: true}, cluster.LostByEngine, "lost", "find out what stopped it on h; "},
+		{Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}}, cluster.LostByMemory, "out_of_memory", "more --memory"},
+		{Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}}, cluster.LostByError, "lost", "correct on h what the reason names; "},
+		{Task{Exit: &clusterpb.Exited{Code: 1, Exception: "ValueError: x"}}, cluster.LostByError, "task", "fix the program"},
+	} {
+		x := &Executor{State: ExecutorLost, Host: "h", loss: executorLoss{by: tt.by}}
+		if kind, remedy := taskRemedy(&tt.task, x); kind != tt.kind || !strings.Contains(remedy, tt.want) {
+			t.Errorf("%v: %s, %q does not hold %q", tt.task.Exit, kind, remedy, tt.want)
 		}
 	}
 }

@@ -86,7 +86,8 @@ func (p *player) do(line string) error {
 		}
 		p.step(BackedOff{attempts, "another is half filled too"})
 	case "lost":
-		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, strings.Join(words[1:], " ")})
+		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory}[opts["by"]]
+		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, by, strings.Join(words[1:], " ")})
 	case "join":
 		attempt, err := strconv.Atoi(word(1))
 		if err != nil {
@@ -283,7 +284,7 @@ func (p *player) print(actions []Action) {
 		case ReservationReady:
 			fmt.Fprintln(&p.out, "ready")
 		case ReservationFailed:
-			fmt.Fprintf(&p.out, "not reserved: %s\n", a.Failure.GetSummary())
+			fmt.Fprintf(&p.out, "not reserved: %s\n%s", a.Failure.GetSummary(), remedyLine(a.Failure))
 		case Note:
 			fmt.Fprintf(&p.out, "note: %s\n", a.Text)
 		case Release:
@@ -293,13 +294,27 @@ func (p *player) print(actions []Action) {
 		case RunEntered:
 			fmt.Fprintln(&p.out, "run entered")
 		case RunOver:
-			fmt.Fprintf(&p.out, "run over: %s\n", overWords(p.l.run))
+			fmt.Fprintf(&p.out, "run over: %s\n%s", overWords(p.l.run), remedyLine(failureOf(p.l.run)))
 		case StartFailed:
-			fmt.Fprintf(&p.out, "start failed: %s\n", a.Failure.GetSummary())
+			fmt.Fprintf(&p.out, "start failed: %s\n%s", a.Failure.GetSummary(), remedyLine(a.Failure))
 		case RunGone:
 			fmt.Fprintln(&p.out, "run gone")
 		}
 	}
+}
+
+func remedyLine(f *clusterpb.Failure) string {
+	if f.GetRemedy() == "" {
+		return ""
+	}
+	return "  next: " + f.GetRemedy() + "\n"
+}
+
+func failureOf(r *Run) *clusterpb.Failure {
+	if r == nil {
+		return nil
+	}
+	return r.Failure
 }
 
 func overWords(r *Run) string {

@@ -264,7 +264,7 @@ func (r *Run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
 	slices.Sort(who)
 	return &clusterpb.Failure{
 		Kind: "timeout", ExitCode: 124,
-		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", limit, who),
+		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %s", limit, strings.Join(who, ", ")),
 		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset ends processes that hang",
 	}
 }

@@ -97,7 +97,7 @@ func (l *Machine) stepRun(e Event) {
 		l.do(RunChanged{})
 		for _, x := range l.execs {
 			if x.givenUp() {
-				l.startFailed(l.lostRepeatedly(x))
+				l.startFailed(l.givenUpFailure(x))
 				return
 			}
 		}
@@ -226,7 +226,7 @@ func (l *Machine) prepared(e PortPrepared) {
 	if e.Err != "" {
 		l.closeRun("failed", &clusterpb.Failure{
 			Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 1,
-			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err), Remedy: "%tfcluster reset, then start again",
+			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err), Remedy: "see the limit of open files (ulimit -n) and the used ports of that host; %tfcluster start runs again",
 		}, 0)
 		return
 	}
@@ -334,7 +334,7 @@ func (l *Machine) runTimer(name string) {
 	case "ending":
 		for _, x := range l.execs {
 			if x.Busy {
-				l.lose(x, "its agent did not end the run's processes in time")
+				l.lose(x, cluster.LostByEngine, "its agent did not end the run's processes in time")
 			}
 		}
 	default:
@@ -391,6 +391,3 @@ func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
 	}
 	return f
 }
-
-// resumes is the end of a remedy: only the folder of the run shows whether it has checkpoints.
-const resumes = "if the program saved checkpoints, start --resume continues from the last one"

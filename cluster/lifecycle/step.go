@@ -44,7 +44,7 @@ func (l *Machine) engineEvent(e Event) {
 		}
 	case EngineLost:
 		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
-			l.lose(x, e.Cause)
+			l.lose(x, e.By, e.Cause)
 		}
 	case Recovered:
 		longer := l.reserveTimeout() > l.limits.Reserve
@@ -79,7 +79,7 @@ func (l *Machine) agentEvent(e Event) {
 		}
 	case EnvironmentUnfit:
 		if l.state == Reserving {
-			l.reserveFailed(environmentFailed, e.Cause)
+			l.reserveFailed(environmentFailed, e.Cause, "reserve with another --venv")
 		}
 	case AgentFetching:
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {

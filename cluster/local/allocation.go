@@ -92,10 +92,14 @@ func (a *allocation) agentEnded(id cluster.ExecutorID, attempt int, how string) 
 	if !current {
 		return
 	}
-	if last := lastLine(a.logPath(id)); last != "" && strings.Contains(how, "code") {
-		how += ": " + last
+	lost := cluster.Lost{Executor: id, Attempt: attempt, Cause: how}
+	if strings.Contains(how, "code") {
+		lost.By = cluster.LostByError
+		if last := lastLine(a.logPath(id)); last != "" {
+			lost.Cause += ": " + last
+		}
 	}
-	a.emit(cluster.Lost{Executor: id, Attempt: attempt, Cause: how})
+	a.emit(lost)
 }
 
 func lastLine(path string) string {

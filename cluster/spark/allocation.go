@@ -229,7 +229,7 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 		}
 		if err != nil {
 			for _, id := range slices.Sorted(maps.Keys(wanted)) {
-				a.emit(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
+				a.emit(cluster.Lost{Executor: id, Attempt: wanted[id], By: cluster.LostByError, Cause: err.Error()})
 			}
 			return
 		}
@@ -237,7 +237,7 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 			id := cluster.ExecutorID(s.Executor)
 			switch {
 			case s.Error != "":
-				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
+				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, By: cluster.LostByError, Cause: s.Error})
 			case a.holdsStage(): // the stage has ended, and the agent with it
 				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: "its agent ended"})
 			default:

@@ -60,7 +60,7 @@ func TestBackOff(t *testing.T) {
 	if x := a.executors; x["0"].joined || x["2"].unfit != "" {
 		t.Error("the state of released executors is kept for the next ones")
 	}
-	a.reportLost(container(1).GetId(), "released", true)
+	a.reportLost(container(1).GetId(), cluster.Lost{Cause: "released"}, true)
 	select {
 	case e := <-a.Events():
 		t.Errorf("it sends %v for a released container", e)

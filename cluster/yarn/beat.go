@@ -171,7 +171,7 @@ func (a *allocation) handleAllocated(app application, c *yarnpb.Container) {
 		ctx, cancel := context.WithTimeout(a.ctx, startLimit)
 		defer cancel()
 		if err := a.launch(ctx, app, id, attempt, c); err != nil {
-			a.reportLost(c.GetId(), startError(err), true)
+			a.reportLost(c.GetId(), cluster.Lost{By: cluster.LostByError, Cause: startError(err)}, true)
 			app.master.Release(c.GetId())
 		}
 	})
@@ -186,15 +186,14 @@ func (a *allocation) handleCompleted(s *yarnpb.ContainerStatus) {
 			a.emit(cluster.Terminated{Cause: cause})
 		}
 	}
-	a.reportLost(s.GetContainerId(), cause, !notNodeFault[s.GetExitStatus()], lastLines...)
+	a.reportLost(s.GetContainerId(), cluster.Lost{By: lostBy(s.GetExitStatus()), Cause: cause, LastLines: lastLines}, !notNodeFault[s.GetExitStatus()])
 }
 
-// reportLost reports that an executor has lost its container. lastLines are the last lines of its log.
-// If blamed is set and no agent joined from the container, it counts as a failure of its node.
-func (a *allocation) reportLost(container *yarnpb.ContainerId, cause string, blamed bool, lastLines ...string) {
+// reportLost reports that an executor has lost its container; it sets the executor and the attempt of lost. If blamed is
+// set and no agent joined from the container, it counts as a failure of its node.
+func (a *allocation) reportLost(container *yarnpb.ContainerId, lost cluster.Lost, blamed bool) {
 	name := protocol.ContainerName(container)
 	a.mu.Lock()
-	var lost cluster.Event
 	node := ""
 	for id, x := range a.executors {
 		if x.container != nil && protocol.ContainerName(x.container.GetId()) == name {
@@ -202,14 +201,14 @@ func (a *allocation) reportLost(container *yarnpb.ContainerId, cause string, bla
 				node = x.unjoinedNode()
 			}
 			x.container = nil
-			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, LastLines: lastLines}
+			lost.Executor, lost.Attempt = id, x.attempt
 		}
 	}
 	a.mu.Unlock()
 	if node != "" { // before the event, which leads to another request
-		a.countFailure(node, cause)
+		a.countFailure(node, lost.Cause)
 	}
-	if lost != nil {
+	if lost.Executor != "" {
 		a.emit(lost)
 	}
 }
@@ -221,7 +220,7 @@ func (a *allocation) failRequests(err error) {
 	for id, x := range a.executors {
 		if x.requestID != 0 {
 			a.releaseContainer(x)
-			lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: err.Error()})
+			lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, By: cluster.LostByError, Cause: err.Error()})
 		}
 	}
 	a.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -44,9 +45,21 @@ func exitCause(s *yarnpb.ContainerStatus) string {
 	return cause
 }
 
+// lostBy returns what ended a container, by its exit status: also a container whose files its node could not fetch fails
+// in the same way again. Codes above 128 are signals.
+func lostBy(status int32) cluster.LostBy {
+	switch {
+	case status == -103, status == -104:
+		return cluster.LostByMemory
+	case status == -1000, status > 0 && status <= 128:
+		return cluster.LostByError
+	}
+	return cluster.LostByEngine
+}
+
 // startError returns why a container's process could not be started, with advice if its node is unreachable.
 func startError(err error) string {
-	if errors.Is(err, protocol.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, protocol.ErrUnreachable) && !errors.Is(err, protocol.ErrUnusable) || errors.Is(err, context.DeadlineExceeded) {
 		return err.Error() + "; the cluster's driver must reach the nodes' yarn.nodemanager.address: check that no firewall blocks it"
 	}
 	return err.Error()

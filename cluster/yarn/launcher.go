@@ -219,7 +219,7 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 	}
 	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("read the saved application: %w", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read which application the cluster saved: %w", err)
 	}
 	id, err := protocol.ParseApplication(old.Application)
 	if err != nil {

@@ -62,14 +62,19 @@ func TestExitCause(t *testing.T) {
 		code        int32
 		diagnostics string
 		want        string
+		by          cluster.LostBy
 	}{
-		{-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its container may: ask for more memory: Container is running 9 B beyond the limit."},
-		{1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
-		{137, "", "its agent was killed by signal 9"},
-		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node"},
+		{-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its container may: ask for more memory: Container is running 9 B beyond the limit.", cluster.LostByMemory},
+		{1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused", cluster.LostByError},
+		{137, "", "its agent was killed by signal 9", cluster.LostByEngine},
+		{-1000, "", "its node could not prepare its container", cluster.LostByError},
+		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node", cluster.LostByEngine},
 	} {
 		if got := exitCause(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.diagnostics}); got != tt.want {
 			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.diagnostics, got, tt.want)
+		}
+		if by := lostBy(tt.code); by != tt.by {
+			t.Errorf("%d: lost by %d, want %d", tt.code, by, tt.by)
 		}
 	}
 }
@@ -92,6 +97,9 @@ func TestStartError(t *testing.T) {
 	got := startError(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
 	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") || strings.Contains(got, "\n") {
 		t.Errorf("the error is %q", got)
+	}
+	if got := startError(fmt.Errorf("start: %w: not Hadoop's", protocol.ErrUnusable)); strings.Contains(got, "firewall") {
+		t.Errorf("a node that answers is said to be unreachable: %q", got)
 	}
 }
 

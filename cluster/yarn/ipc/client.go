@@ -28,8 +28,8 @@ type Client struct {
 // shorter: a machine that swaps may take a few seconds.
 const minTryLimit = 15 * time.Second
 
-// ErrUnreachable means that no address of a service answered.
-var ErrUnreachable = errors.New("no answer")
+// ErrUnreachable means that no call to any address of a service succeeded for a time, or was answered by an exception.
+var ErrUnreachable = errors.New("no successful call")
 
 // NewClient returns a client of the service at these addresses (host:port), of which one is active. It
 // retries a call for retryFor, also after a lost response, so calls must be idempotent.
@@ -56,7 +56,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {
-			return fmt.Errorf("%w from %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
+			return fmt.Errorf("%w to %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -150,6 +150,54 @@ func TestNoCommonWay(t *testing.T) {
 	}
 }
 
+// withByte returns a frame with a byte more, which begins a message that does not end.
+func withByte(frame []byte) []byte {
+	frame[3]++ // the length
+	return append(frame, 0xFF)
+}
+
+// TestUnusableAnswers: a server that accepts the connection and gives no usable answer is tried again, and the error says
+// what was wrong with the answer.
+func TestUnusableAnswers(t *testing.T) {
+	t.Parallel()
+	header := &yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()}
+	for want, answer := range map[string][]byte{
+		"the server ended the connection: compare hadoop.rpc.protection":   nil,
+		"the server's answer is not Hadoop's (1213486160 bytes at once): ": []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"the server's answer to the authentication is not Hadoop's (":      withByte(responseFrame(t, header)),
+		"the server answered SUCCESS, which is not a step of the authen":   responseFrame(t, header, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_SUCCESS.Enum()}),
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				r := bufio.NewReader(c)
+				if _, err := r.Discard(7); err == nil {
+					_, _ = readCall(r)
+					_, _ = c.Write(answer)
+				}
+				c.Close()
+			}
+		}()
+		c := NewClient([]string{l.Addr().String()}, 100*time.Millisecond, Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
+		err = callKill(t.Context(), c)
+		if _, answered := errors.AsType[*AnswerError](err); !answered || !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_ = c.Close()
+		l.Close()
+		<-done
+	}
+}
+
 // TestSetConfigUnderCall: a pending call is made again when its token is replaced.
 func TestSetConfigUnderCall(t *testing.T) {
 	t.Parallel()

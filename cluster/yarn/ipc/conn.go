@@ -123,7 +123,11 @@ func (c *Conn) handshake(config Config, qops []string) error {
 		return err
 	}
 	if config.Token != nil {
-		if err := c.authenticate(config.Token, qops); err != nil {
+		err := c.authenticate(config.Token, qops)
+		if _, answered := errors.AsType[*AnswerError](err); !answered && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+			err = &AnswerError{Err: errors.New("the server ended the connection: compare hadoop.rpc.protection on both sides, and see the server's log")}
+		}
+		if err != nil {
 			return fmt.Errorf("authenticate with the token of kind %s: %w", config.Token.Kind, err)
 		}
 		if c.in != nil {
@@ -157,7 +161,10 @@ func (c *Conn) read() {
 	for {
 		a, err := readFrame(c.reader)
 		if err != nil {
-			c.fail(fmt.Errorf("the connection to the Hadoop server broke (check that the server runs): %w", err))
+			if _, answered := errors.AsType[*AnswerError](err); !answered {
+				err = fmt.Errorf("the connection to the Hadoop server broke (check that the server runs): %w", err)
+			}
+			c.fail(err)
 			return
 		}
 		if a.header.GetStatus() == yarnpb.RpcResponseHeader_FATAL {
@@ -225,7 +232,10 @@ func (c *Conn) call(ctx context.Context, method string, request, response proto.
 		if err := a.exception(); err != nil {
 			return err
 		}
-		return a.decode(response)
+		if err := a.decode(response); err != nil {
+			return notHadoop("the server's answer is not Hadoop's (%w)", err)
+		}
+		return nil
 	case <-ctx.Done():
 		c.unregister(id)
 		return context.Cause(ctx)

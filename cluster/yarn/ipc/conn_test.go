@@ -100,7 +100,7 @@ func TestNoHadoop(t *testing.T) {
 		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 		silent(c)
 	})
-	if _, err := ipc.Dial(t.Context(), address, ipc.Config{Protocol: "p", Token: token}); err == nil || !strings.Contains(err.Error(), "is it a Hadoop IPC server?") {
+	if _, err := ipc.Dial(t.Context(), address, ipc.Config{Protocol: "p", Token: token}); err == nil || !strings.Contains(err.Error(), "not of a web page") {
 		t.Error(err)
 	}
 }

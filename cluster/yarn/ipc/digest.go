@@ -37,10 +37,10 @@ func newDigest(user, password, uri string) *digest {
 func (d *digest) respond(challenge string, wanted []string) (string, error) {
 	c, err := parseDirectives(challenge)
 	if err != nil {
-		return "", fmt.Errorf("read the server's challenge: %w", err)
+		return "", notHadoop("the server's challenge is not DIGEST-MD5 (%w)", err)
 	}
 	if c["nonce"] == "" || (c["algorithm"] != "" && c["algorithm"] != "md5-sess") {
-		return "", errors.New("the server's challenge is not DIGEST-MD5")
+		return "", notHadoop("the server's challenge is not DIGEST-MD5 (algorithm %q)", c["algorithm"])
 	}
 	d.realm, d.nonce = c["realm"], c["nonce"]
 	if d.qop, err = chooseQOP(wanted, c["qop"]); err != nil {
@@ -80,10 +80,10 @@ func chooseQOP(wanted []string, offer string) (string, error) {
 func (d *digest) verify(final string) error {
 	c, err := parseDirectives(final)
 	if err != nil {
-		return fmt.Errorf("read the server's proof: %w", err)
+		return notHadoop("the server's proof is not DIGEST-MD5 (%w)", err)
 	}
 	if !hmac.Equal([]byte(c["rspauth"]), []byte(d.responseValue(":"))) {
-		return errors.New("the server does not know the token's password: does the token belong to another cluster?")
+		return &AnswerError{Err: errors.New("the server does not know the token's password: check that HADOOP_CONF_DIR is the configuration of the YARN that issued the token")}
 	}
 	return nil
 }

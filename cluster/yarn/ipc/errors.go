@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -37,6 +38,20 @@ func (e *RemoteError) Error() string {
 type NegotiationError struct{ text string }
 
 func (e *NegotiationError) Error() string { return e.text }
+
+// AnswerError says that the server accepted the connection, and that its answer cannot be used or did not come whole.
+// The next attempt may end in another way, such as after the server has started.
+type AnswerError struct{ Err error }
+
+func (e *AnswerError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong with the answer.
+func (e *AnswerError) Unwrap() error { return e.Err }
+
+// notHadoop returns the error of an answer that is not of Hadoop's protocol.
+func notHadoop(format string, args ...any) error {
+	return &AnswerError{Err: fmt.Errorf(format+": check that this is the address of a Hadoop IPC port, not of a web page", args...)}
+}
 
 // IsException reports whether an error is one of these exceptions of a server. Class names have no package.
 func IsException(err error, classes ...string) bool {

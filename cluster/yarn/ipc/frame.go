@@ -59,7 +59,7 @@ func readFrame(r io.Reader) (response, error) {
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxFrame {
-		return response{}, fmt.Errorf("the server sends %d bytes at once: is it a Hadoop IPC server?", n)
+		return response{}, notHadoop("the server's answer is not Hadoop's (%d bytes at once)", n)
 	}
 	var b bytes.Buffer // grows with the received bytes, not with the announced size
 	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
@@ -67,7 +67,7 @@ func readFrame(r io.Reader) (response, error) {
 	}
 	header := &yarnpb.RpcResponseHeader{}
 	if err := unmarshalFrom(&b, header); err != nil {
-		return response{}, fmt.Errorf("read the header of a response: %w", err)
+		return response{}, notHadoop("the server's answer is not Hadoop's (%w)", err)
 	}
 	return response{header, b.Bytes()}, nil
 }

@@ -3,9 +3,9 @@ package ipc
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,7 +28,7 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 		case m.GetState() == yarnpb.RpcSasl_NEGOTIATE && d == nil:
 			auth := tokenAuth(m.GetAuths())
 			if auth == nil {
-				return &NegotiationError{"YARN accepts no tokens, it offers " + methods(m.GetAuths())}
+				return &NegotiationError{noTokens(m.GetAuths())}
 			}
 			encode := base64.StdEncoding.EncodeToString
 			d = newDigest(encode(token.Identifier), encode(token.Password), auth.GetProtocol()+"/"+auth.GetServerId())
@@ -48,7 +48,7 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 			c.out, c.in, err = d.securityLayers()
 			return err
 		default:
-			return fmt.Errorf("the Hadoop server sent the SASL state %s, which this client does not expect during the authentication: ask the administrator to read the server's log", m.GetState())
+			return &AnswerError{Err: fmt.Errorf("the server answered %s, which is not a step of the authentication: see the server's log", m.GetState())}
 		}
 	}
 }
@@ -61,6 +61,16 @@ func tokenAuth(auths []*yarnpb.RpcSasl_SaslAuth) *yarnpb.RpcSasl_SaslAuth {
 		}
 	}
 	return nil
+}
+
+// noTokens says that a server's methods of authentication contain none for tokens.
+func noTokens(auths []*yarnpb.RpcSasl_SaslAuth) string {
+	offered := methods(auths)
+	text := fmt.Sprintf("YARN accepts no tokens, it offers %s", offered)
+	if strings.Contains(offered, "KERBEROS") {
+		return text + ", which tfcluster does not support yet: use --backend spark --master yarn"
+	}
+	return text + ": check that HADOOP_CONF_DIR is the configuration of this YARN"
 }
 
 func methods(auths []*yarnpb.RpcSasl_SaslAuth) string {
@@ -93,7 +103,7 @@ func (c *Conn) receiveSASL() (*yarnpb.RpcSasl, error) {
 	}
 	m := &yarnpb.RpcSasl{}
 	if err := a.decode(m); err != nil {
-		return nil, fmt.Errorf("read a response of the authentication: %w", err)
+		return nil, notHadoop("the server's answer to the authentication is not Hadoop's (%w)", err)
 	}
 	return m, nil
 }
@@ -124,7 +134,7 @@ func (u *unwrapReader) Read(b []byte) (int, error) {
 		}
 		m := &yarnpb.RpcSasl{}
 		if err := a.decode(m); err != nil || m.GetState() != yarnpb.RpcSasl_WRAP {
-			return 0, errors.Join(fmt.Errorf("want a protected message, got %s", m.GetState()), err)
+			return 0, &AnswerError{Err: fmt.Errorf("the server sent a message without the protection that it agreed to (%s): compare hadoop.rpc.protection on both sides", m.GetState())}
 		}
 		if u.rest, err = u.in.unwrap(m.GetToken()); err != nil {
 			return 0, err

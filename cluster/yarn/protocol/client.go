@@ -24,7 +24,7 @@ type Client struct {
 // is unreachable.
 func NewClient(conf *hadoopconf.Conf, user string, retryFor time.Duration) (*Client, error) {
 	if conf.Get("hadoop.security.authentication") == "kerberos" {
-		return nil, errors.New("YARN asks for Kerberos (hadoop.security.authentication), which tfcluster does not support yet")
+		return nil, errors.New("YARN asks for Kerberos (hadoop.security.authentication), which tfcluster does not support yet: use --backend spark --master yarn")
 	}
 	at, err := addresses(conf, clientService)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 // Errors that callers distinguish.
 var (
 	ErrUnreachable = errors.New("YARN unreachable")
-	ErrQueue       = errors.New("no such queue, or this user may not use it")
-	ErrTooLarge    = errors.New("more than the maximum of a container")
-	ErrLabel       = errors.New("no such node label, or the queue may not use it")
-	ErrPermission  = errors.New("not permitted")
+	ErrQueue       = errors.New("no such queue, or this user may not use it (--queue names another)")
+	ErrTooLarge    = errors.New("more than a container of this YARN may have: ask for less")
+	ErrLabel       = errors.New("no such node label, or the queue may not use it (--node-label names another)")
+	ErrPermission  = errors.New("this user may not do that: YARN's administrator can permit it, and HADOOP_USER_NAME names another user")
 	// ErrGone means that the application or its attempt has ended.
 	ErrGone = errors.New("the application has ended")
 	// ErrRegistered means that the attempt has a master already, and its containers are not kept for
@@ -24,6 +24,14 @@ var (
 	// ErrReplaced means that another process has registered as this master.
 	ErrReplaced = errors.New("another process has taken the application over")
 )
+
+// ErrUnusable is ErrUnreachable for a server that is reached, and whose answers cannot be used.
+var ErrUnusable error = unusable{}
+
+type unusable struct{}
+
+func (unusable) Error() string        { return "YARN gives no usable answer" }
+func (unusable) Is(target error) bool { return target == ErrUnreachable }
 
 // exceptions maps exceptions to errors. Many of Hadoop's exceptions are YarnExceptions that differ only in
 // their messages.
@@ -78,6 +86,9 @@ func explain(action string, err error) error {
 	}
 	if !unreachable && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return fmt.Errorf("%s: %w", action, err)
+	}
+	if _, answered := errors.AsType[*ipc.AnswerError](err); answered {
+		return fmt.Errorf("%s: %w: %w", action, ErrUnusable, err)
 	}
 	return fmt.Errorf("%s: %w: %w", action, ErrUnreachable, err)
 }

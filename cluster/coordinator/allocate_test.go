@@ -1,0 +1,29 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// TestAllocationFailure: a driver that cannot take a cluster over says what becomes of it.
+func TestAllocationFailure(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		saved         []byte
+		err           error
+		summary, next string
+	}{
+		{nil, errors.New("no such queue"), "no such queue", ""},
+		{[]byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another"},
+		{[]byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may live: %tfcluster attach", ""},
+	} {
+		c := &Coordinator{cfg: Config{Name: "c", Recovered: Recovered{Saved: tt.saved}}}
+		if f := c.allocationFailure(tt.err); !strings.HasPrefix(f.GetSummary(), tt.summary) || !strings.HasPrefix(f.GetRemedy(), tt.next) || (tt.next == "") != (f.GetRemedy() == "") {
+			t.Errorf("%v: %v", tt.err, f)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// A remedy consists of clauses that "; " separates. tfcluster run releases the executors, so it leaves out the clauses
+// that name a command of %tfcluster.
+
+// resumes is the end of a remedy: only the folder of the run shows whether it has checkpoints.
+const resumes = "if the program saved checkpoints, start --resume continues from the last one"
+
+// moreMemory is the remedy for a task or an executor that used more memory than it has.
+const moreMemory = "use a smaller batch or model, or reserve with more --memory"
+
+// losses says how an executor that is given up was lost, for texts that begin with its name.
+func (x *Executor) losses() string {
+	what := "was lost"
+	if x.loss.by == cluster.LostByError {
+		what = "failed"
+	}
+	return fmt.Sprintf("%s %d times, the last time%s: %s", what, x.replaced+1, x.loss.on, x.Why)
+}
+
+// givenUpFailure returns the failure of a reservation, a start or a run that needs an executor which is given up.
+func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
+	f := &clusterpb.Failure{
+		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.lastLines, Summary: fmt.Sprintf("executor %s for %s %s", x.ID, x.Task, x.losses()),
+	}
+	reserving := l.state <= Reserving
+	switch {
+	case x.loss.by == cluster.LostByMemory && reserving:
+		f.Remedy = "reserve with more --memory"
+	case x.loss.by == cluster.LostByMemory:
+		f.Remedy = "%tfcluster reserve --replace with more --memory"
+	case x.loss.by == cluster.LostByError && reserving:
+		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reserve again", x.loss.on)
+	case x.loss.by == cluster.LostByError:
+		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reset requests it again, or reserve --replace takes other options", x.loss.on)
+	case reserving:
+		f.Remedy = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
+	default:
+		f.Remedy = "%tfcluster reset requests it again"
+	}
+	return f
+}
+
+// taskRemedy returns the kind of a failed task's failure, and its remedy. exit is nil for a task that has not ended: it
+// is stopped, or its executor is silent.
+func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
+	e := t.Exit
+	on := ""
+	if x != nil && x.Host != "" {
+		on = " on " + x.Host
+	}
+	lost := e.GetReason() != "" && x != nil && x.State == ExecutorLost
+	switch {
+	case e == nil && t.Stopped:
+		return "lost", fmt.Sprintf("find out what stopped it%s; %%tfcluster start runs again", on)
+	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
+		return "out_of_memory", moreMemory
+	case strings.HasPrefix(e.GetReason(), "cannot be started"):
+		return "lost", "repair on that host what the reason names, or reserve with another --python or --venv; then run %tfcluster start again"
+	case lost && x.loss.by == cluster.LostByError:
+		return "lost", fmt.Sprintf("correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
+	case e == nil, e.GetReason() != "":
+		return "lost", "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
+	case strings.Contains(e.GetException(), "Collective ops must be configured at program startup"):
+		return "task", "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
+	}
+	switch syscall.Signal(e.GetSignal()) {
+	case 0:
+		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
+	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
+		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; correct the program or its packages; %%tfcluster start runs it again", t.ID)
+	}
+	return "task", fmt.Sprintf("find out what sent the signal%s (dmesg shows what the kernel killed); %%tfcluster start runs again, with --max-restarts N also by itself", on)
+}
