@@ -121,7 +121,7 @@ func TestOver(t *testing.T) {
 		{"logs -c application_5_0005 --task worker:9", "out| no lines match\n"},
 		{"logs -c application_1_0009 -f", "UsageError: logs: --follow works only for the logs of tasks; to choose lines from the container logs that the engine keeps, use --task, --grep or --lines"},
 		{"logs -c local-1", "out| cluster local-1: released 2026-01-02 03:04:05; it had no run, and its engine keeps no logs that could be read here\n"},
-		{"logs -c yarn-9", "ClusterError: there is no cluster yarn-9"},
+		{"logs -c yarn-9", "ClusterError: there is no cluster yarn-9; %tfcluster reserve makes one"},
 		{"history -c application_7_0007", "ClusterError: no cluster of yours on this host was application_7_0007; %tfcluster logs -c application_7_0007 shows what its containers wrote"},
 		{"history -c yarn-2", `out| cluster yarn-2: released 2026-01-02 03:04:05
 see| run  program   state     took      application

@@ -259,7 +259,7 @@ func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest, s grpc.ServerStre
 	f.mu.Unlock()
 	switch {
 	case req.GetUnlessDetached() && detached:
-		return status.Error(codes.FailedPrecondition, "a detached run is on")
+		return status.Error(codes.FailedPrecondition, "a detached run is active: shutdown --force ends it")
 	case running && !req.GetForce():
 		return status.Error(codes.FailedPrecondition, "run 1 is active: shutdown --force ends it, detach lets it go on")
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -243,7 +244,7 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	}
 	raw, jerr := result.JSON(value)
 	if jerr != nil && err == nil {
-		err = fmt.Errorf("encode the value: %w", jerr)
+		err = fault.New("encode the value: %w", jerr)
 	}
 	if err != nil {
 		raw = []byte("null")
@@ -274,7 +275,7 @@ const sendTimeout = 30 * time.Second
 func (c *caller) send(message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
-		return fmt.Errorf("the bridge cannot send a message to Python, because JSON cannot encode the message: %w", err)
+		return fault.New("encode a message to Python: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

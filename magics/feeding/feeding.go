@@ -382,7 +382,7 @@ func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, er
 		return nil, fmt.Errorf("take the results of %s: %w", f.request.Data, err)
 	}
 	if !found.Found {
-		return nil, &result.ClusterError{Text: "the program ended before every record had a result"}
+		return nil, &result.ClusterError{Text: "the program ended before every record had a result", Remedy: "read all batches and call feed.results for each, until feed.should_stop()"}
 	}
 	return &result.Object{ID: f.id, Text: found.Text}, nil
 }

@@ -183,7 +183,11 @@ func Answered(err error) error {
 		case codes.Canceled:
 			return &Interrupted{Text: "interrupted"}
 		}
-		return &ClusterError{Text: PlainError(err), Code: exitCodeOf(err)}
+		e := &ClusterError{Text: PlainError(err), Code: exitCodeOf(err)}
+		if Broken(err) {
+			e.Remedy = "repeat the command"
+		}
+		return e
 	}
 	if errors.Is(err, context.Canceled) {
 		return &Interrupted{Text: "interrupted"}

@@ -1,6 +1,10 @@
 package result
 
-import "github.com/tfcluster/tfcluster/cluster/clusterpb"
+import (
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
 
 // OtherErrors is the section of docs/errors.md for errors without one of their own.
 const OtherErrors = "other-errors"
@@ -32,15 +36,18 @@ func Topic(f *clusterpb.Failure) string {
 	return OtherErrors
 }
 
-// WithHelp adds the line that names the command for more, in a notebook or in a shell, and returns r, which may be nil.
+// WithHelp adds the line that names the command for more, and returns r, which may be nil. In a shell commands have no %.
 func (r *Report) WithHelp(shell bool) *Report {
 	if r == nil || r.Topic == "" {
 		return r
 	}
-	command := "%tfcluster help "
+	r.Lines = append(r.Lines, "More: %tfcluster help "+r.Topic)
 	if shell {
-		command = "tfcluster help "
+		for i, line := range r.Lines {
+			if !strings.HasPrefix(line, " ") { // a line of the program
+				r.Lines[i] = strings.ReplaceAll(line, "%tfcluster ", "tfcluster ")
+			}
+		}
 	}
-	r.Lines = append(r.Lines, "More: "+command+r.Topic)
 	return r
 }

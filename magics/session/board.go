@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
@@ -84,7 +85,7 @@ var (
 // its log folder.
 func (s *State) FindBoard(ctx context.Context, id string) (path, logdir string, err error) {
 	if !boardID().MatchString(id) {
-		return "", "", errors.New("not the id of a TensorBoard")
+		return "", "", fault.New("%.40q is not the id of a TensorBoard", id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -150,7 +151,7 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 			return r, nil
 		}
 	}
-	return nil, &result.ClusterError{Text: "the cluster is gone", Remedy: s.Say("tensorboard") + " opens another"}
+	return nil, &result.ClusterError{Text: "the cluster of this TensorBoard has ended, or this notebook does not use it", Remedy: s.Say("tensorboard") + " opens another"}
 }
 
 // isBoardPath returns whether a path below the base URL is a TensorBoard's: it becomes the
@@ -179,7 +180,7 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {
-		return "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.Say("doctor"))
+		return "", fmt.Errorf("TensorBoard cannot be shown here, perhaps because jupyter-server-proxy is not installed: %s checks it", s.Say("doctor"))
 	}
 	return path, nil
 }

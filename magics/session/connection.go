@@ -135,7 +135,7 @@ func (c Connection) explain(say func(string) string, maker string) error {
 		}
 		l.Remedy = fmt.Sprintf("%s makes another, %s shows its lines", maker, say("logs -c "+c.Cluster))
 	case Unknown:
-		l.Text, l.Code = "there is no "+name, 1
+		l.Text, l.Code, l.Remedy = "there is no "+name, 1, maker+" makes one"
 	}
 	return l
 }

@@ -49,7 +49,7 @@ func TestFate(t *testing.T) {
 		{"an earlier cluster of this name is over", Connection{Err: status.Error(codes.Unavailable, "no"), Info: live, Record: older}, Refused, "no"},
 		{"driver killed", Connection{Err: eof, Info: dead, Record: lives}, Dead, isDead},
 		{"driver killed, dialed", Connection{Err: fmt.Errorf("cluster c: %w", client.ErrNoDriver), Info: dead}, Dead, isDead},
-		{"its state was removed by hand", Connection{Err: eof, Record: lives}, Unknown, "there is no cluster c"},
+		{"its state was removed by hand", Connection{Err: eof, Record: lives}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
 		{"released", Connection{Err: eof, Record: over}, Over, isOver},
 		{"released, dialed", Connection{Err: fmt.Errorf("read the state: %w", os.ErrNotExist), Record: over}, Over, isOver},
 		{"released, its own words", Connection{Err: status.Error(codes.Unavailable, "the cluster is over"), Record: over}, Over, isOver},
@@ -62,7 +62,7 @@ func TestFate(t *testing.T) {
 		{"proxy hangs", Connection{Err: late, Info: hosted, Record: lives}, Silent, isSilent},
 		{"driver hangs, dialed", Connection{Err: fmt.Errorf("connect to cluster c: %w", late), Info: live}, Silent, isSilent},
 		{"driver stopped", Connection{Err: late, Info: stopped}, Silent, "the driver of cluster c, process 7, does not answer: it is stopped (SIGSTOP or a debugger); kill -CONT 7 continues it, %tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster"},
-		{"never heard of", Connection{Err: os.ErrNotExist}, Unknown, "there is no cluster c"},
+		{"never heard of", Connection{Err: os.ErrNotExist}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,11 +2,12 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Handle is the session's connection to a cluster.
@@ -31,11 +32,18 @@ func closeClient(c clusterpb.ControlClient) {
 // Explain returns the error of a failed call to this cluster in words.
 func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
 
+// CutShort returns the error of an answer that the driver ended before its result.
+func (m *Handle) CutShort() error {
+	return &result.ClusterError{
+		Text: "the driver of cluster " + m.Name + " ended its answer before the result", Remedy: m.State.Say("status -c "+m.Name) + " shows what became of it",
+	}
+}
+
 // Feeds returns the client of the driver's feeds.
 func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
 	c, ok := m.Client.(clusterpb.FeedControlClient)
 	if !ok {
-		return nil, fmt.Errorf("the connection to cluster %s has no feeds", m.Name)
+		return nil, fault.New("the connection to cluster %s has no feeds", m.Name)
 	}
 	return c, nil
 }

@@ -95,7 +95,7 @@ const reopenPause = 250 * time.Millisecond
 // it returns the meaning of err.
 func (s *Stream[T]) Reopen(err error) error {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the driver ended its answer too early")
+		err = s.Handle.CutShort()
 	}
 	meaning := s.Handle.Explain(err)
 	if FateOf(meaning) != Restarting {

@@ -86,7 +86,7 @@ func (inv *invocation) awaitReturn(ctx context.Context, m *session.Handle, st *c
 		u, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return &result.ClusterError{Text: "the driver ended without an answer"}
+			return m.CutShort()
 		case ctx.Err() != nil:
 			return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " keeps running: " + inv.session.Say("status") + " shows it"}
 		case err != nil:

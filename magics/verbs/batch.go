@@ -80,19 +80,22 @@ func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
 	return value, errors.Join(released(err), rerr)
 }
 
-// released changes the advice of a run's failure if that needs the executors, which have been
+// released leaves out the steps of a failure's remedy that need the executors, which have been
 // released.
 func released(err error) error {
 	var failed *result.RunFailed
 	if !errors.As(err, &failed) || failed.Run == nil || !strings.Contains(failed.Failure.GetRemedy(), "%tfcluster") {
 		return err
 	}
-	failure := proto.CloneOf(failed.Failure)
-	if failure.GetKind() == "lost" { // not an error of the program
-		failure.Remedy = "run it again; its files are in " + failed.Run.GetDir()
-		return &result.RunFailed{Failure: failure, Run: failed.Run}
+	var steps []string
+	for step := range strings.SplitSeq(failed.Failure.GetRemedy(), "; ") {
+		step, _, _ = strings.Cut(step, " and run %tfcluster")
+		if !strings.Contains(step, "%tfcluster") {
+			steps = append(steps, step)
+		}
 	}
-	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetDir()
+	failure := proto.CloneOf(failed.Failure)
+	failure.Remedy = strings.Join(append(steps, "run it again", "its files are in "+failed.Run.GetDir()), "; ")
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 

@@ -185,13 +185,13 @@ func settingTexts(v any) ([]string, error) {
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			t, err := settingTexts(v[k])
 			if err != nil || len(t) != 1 {
-				return nil, fmt.Errorf("%s is not a single value", k)
+				return nil, fmt.Errorf("%s must be a single value, not a list or a table", k)
 			}
 			texts = append(texts, k+"="+t[0])
 		}
 		return texts, nil
 	default:
-		return nil, fmt.Errorf("a %T says nothing here", v)
+		return nil, fmt.Errorf("a value of type %T cannot be used: give a text, a number, true or false, a list or a table", v)
 	}
 }
 

@@ -37,15 +37,15 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 		return nil, err
 	}
 	if inv.Has("managed") && inv.Has("advertise") {
-		return nil, command.Usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
+		return nil, command.Usagef(inv.Verb, "--advertise does not apply with --managed, where executors dial the node that runs the driver: leave it out")
 	}
 	for _, name := range []string{"am-memory", "am-cpus", "am-node-label"} {
 		if inv.Has(name) && !inv.Has("managed") {
-			return nil, command.Usagef(inv.Verb, "--%s is for --managed: without it the ApplicationMaster needs no container", name)
+			return nil, command.Usagef(inv.Verb, "--%s applies with --managed only: without that the ApplicationMaster needs no container", name)
 		}
 	}
 	if inv.Has("tensorboard") && !inv.Has("managed") {
-		return nil, command.Usagef(inv.Verb, "--tensorboard is for the page of a --managed cluster: the verb tensorboard shows this one's here")
+		return nil, command.Usagef(inv.Verb, "--tensorboard applies with --managed only: the verb tensorboard shows that of this cluster here")
 	}
 	roles, err := inv.requestRoles()
 	if err != nil {
@@ -98,7 +98,7 @@ func (inv *invocation) applies(backend string) error {
 		if o.IsFor(backend) || !inv.gave(o.Name) {
 			continue
 		}
-		return command.Usagef(inv.Verb, "--%s is for --backend %s: it says nothing on %s", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
+		return command.Usagef(inv.Verb, "--%s applies to --backend %s only, not to %s", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 	seen := map[string]bool{}
 	for _, v := range inv.Values["role"] {
 		if slices.Contains([]string{cluster.Worker, cluster.PS, cluster.Chief, cluster.Evaluator}, v.Key) {
-			return nil, command.Usagef(inv.Verb, "--role %s=%d: for %s there is an option of its own", v.Key, v.Number, v.Key)
+			return nil, command.Usagef(inv.Verb, "--role %s=%d: use the option --%s", v.Key, v.Number, strings.Replace(v.Key, cluster.Worker, "workers", 1))
 		}
 		if seen[v.Key] {
 			return nil, command.Usagef(inv.Verb, "--role %s is given twice", v.Key)

@@ -240,7 +240,7 @@ func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
 
 func (inv *invocation) reserveBroke(m *session.Handle, fresh bool, err error) error {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the driver ended without a word")
+		err = m.CutShort()
 	}
 	if fresh {
 		inv.session.Forget(m.Name)

@@ -45,7 +45,7 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 		u, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, &result.ClusterError{Text: "the driver ended the reset without a word"}
+			return nil, m.CutShort()
 		case err != nil:
 			return nil, m.Explain(err)
 		case u.GetFailure() != nil:

@@ -49,7 +49,7 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 			return command.Usagef(inv.Verb, "--files: there is no %s", p)
 		}
 		if renamed && Absolute(base, name) != p {
-			return command.Usagef(inv.Verb, "--files %s: on local, tasks run in the notebook's folder and read files where they lie; leave ::%s out, or link it there", given, name)
+			return command.Usagef(inv.Verb, "--files %s: on local, tasks read files at their own paths, so no file gets another name: leave ::%s out, or make a link of that name", given, name)
 		}
 		req.Files = append(req.Files, p)
 	}
@@ -85,7 +85,7 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	case err != nil:
 		return nil, err
 	case unpack && info.IsDir():
-		return nil, errors.New("a folder travels as it is: leave " + unpackMark + " out")
+		return nil, errors.New("a folder is copied as it is, not unpacked: leave " + unpackMark + " out")
 	}
 	own, err := ship.NameOf(f.GetPath(), unpack)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestGivenFiles(t *testing.T) {
 		{"b.tar.gz::data#archive", "b.tar.gz", "data", ""},
 		{"c#archive#archive", "", "", "#archive requires .zip, .tar, .tar.gz or .tgz"},
 		{"none", "", "", "there is no " + filepath.Join(base, "none")},
-		{"folder#archive", "", "", "a folder travels as it is"},
+		{"folder#archive", "", "", "a folder is copied as it is"},
 		{"a.txt::../x", "", "", "not a path below"},
 		{"a.txt::/x", "", "", "not a path below"},
 		{"a.txt::", "", "", "not a path below"},

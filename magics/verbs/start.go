@@ -189,7 +189,7 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 			}
 		case u := <-updates:
 			if errors.Is(u.Err, io.EOF) {
-				return nil, &result.ClusterError{Text: "the driver ended the start without a word"}
+				return nil, m.CutShort()
 			}
 			if u.Err != nil {
 				err := m.Explain(u.Err)

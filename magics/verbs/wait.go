@@ -231,7 +231,7 @@ func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 func (f *followed) end() (result.Value, error) {
 	f.printer.Close()
 	if f.status == nil {
-		return nil, &result.ClusterError{Text: "the driver said nothing of the run"}
+		return nil, f.member.CutShort()
 	}
 	f.view.Show(true, func() render.Bundle {
 		b := render.Summary(f.status)
