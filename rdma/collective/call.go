@@ -2,6 +2,7 @@ package collective
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -70,6 +71,9 @@ func decodeCall(b []byte) Call {
 	return c
 }
 
+// ErrInvalid is the error of a call that the program's side of a collective call never makes: no program causes it.
+var ErrInvalid = errors.New("an invalid call")
+
 // check returns why a call cannot be made.
 func (c Call) check(ranks, hosts int, slotSize int64) error {
 	size := c.Size
@@ -78,15 +82,15 @@ func (c Call) check(ranks, hosts int, slotSize int64) error {
 	}
 	switch {
 	case int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid():
-		return fmt.Errorf("a call of kind %d is not known", c.Kind)
+		return fmt.Errorf("%w: kind %d, type %d or operation %d is unknown", ErrInvalid, c.Kind, c.Type, c.Op)
 	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
-		return fmt.Errorf("%s: the memory has room for %d bytes", c, slotSize)
+		return fmt.Errorf("%w: %s: the memory has room for %d bytes", ErrInvalid, c, slotSize)
 	case c.Kind == Exchange && hosts != 1:
-		return fmt.Errorf("%s: the ranks are on %d hosts, so their programs cannot combine the vectors", c, hosts)
+		return fmt.Errorf("%w: %s: the ranks are on %d hosts, so their programs cannot combine the vectors", ErrInvalid, c, hosts)
 	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
-		return fmt.Errorf("%s: %d bytes are not elements of %d", c, c.Size, c.Type.Size())
+		return fmt.Errorf("%w: %s: the vector has %d bytes, which is no multiple of an element's %d", ErrInvalid, c, c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
-		return fmt.Errorf("%s: there are %d ranks", c, ranks)
+		return fmt.Errorf("%s: root must be a rank from 0 to %d", c, ranks-1)
 	}
 	return nil
 }

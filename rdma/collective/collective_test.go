@@ -221,11 +221,11 @@ func TestCannotBeMade(t *testing.T) {
 	all := groups(t, 4096, []int{0, 1})
 	for text, c := range map[string]Call{
 		"all_reduce(sum) of 1025 float32: the memory has room for 4096 bytes": {Size: 4100},
-		"6 bytes are not elements of 4":                                       {Size: 6},
-		"broadcast of 1 bytes from rank 2: there are 2 ranks":                 {Kind: Broadcast, Size: 1, Root: 2},
+		"6 bytes, which is no multiple of an element's 4":                     {Size: 6},
+		"broadcast of 1 bytes from rank 2: root must be a rank from 0 to 1":   {Kind: Broadcast, Size: 1, Root: 2},
 		"all_gather of 2049 bytes: the memory has room":                       {Kind: AllGather, Size: 2049},
 		"all_gather of 4611686018427387904 bytes: the memory has room":        {Kind: AllGather, Size: 1 << 62},
-		"is not known": {Kind: 9},
+		"kind 9, type 0 or operation 0 is unknown":                            {Kind: 9},
 	} {
 		if _, err := all[0].Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)

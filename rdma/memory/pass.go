@@ -65,7 +65,7 @@ func Receive(conn *net.UnixConn, buffer []byte) (n int, files []*os.File, err er
 		for _, f := range files {
 			_ = f.Close() // not complete
 		}
-		return n, nil, fmt.Errorf("receive descriptors: more than %d came with one message", maxFiles)
+		return n, nil, fmt.Errorf("receive descriptors: some were lost: this process may have too many open files (ulimit -n), or the peer sent more than %d", maxFiles)
 	}
 	return n, files, nil
 }

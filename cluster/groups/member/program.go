@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
@@ -37,12 +38,12 @@ func readHello(conn io.Reader) (hello, error) {
 			break
 		}
 		if line = append(line, b[0]); len(line) > maxHello {
-			return hello{}, errors.New("the first line is too long")
+			return hello{}, fmt.Errorf("the first line of a connection is longer than %d bytes: it is not from a tfcluster of this version", maxHello)
 		}
 	}
 	var h hello
 	if err := json.Unmarshal(line, &h); err != nil {
-		return hello{}, fmt.Errorf("the first line: %w", err)
+		return hello{}, fmt.Errorf("the first line of a connection is not from a tfcluster of this version: %w", err)
 	}
 	return h, nil
 }
@@ -104,7 +105,7 @@ func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 	for lines.Scan() {
 		var r request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			m.send(conn, answer{Op: "failed", Reason: fmt.Sprintf("the program sent %q: %v", lines.Bytes(), err)})
+			m.send(conn, answer{Op: "failed", Reason: fault.New("the program sent %q: %w", lines.Bytes(), err).Error()})
 			return
 		}
 		limit := duration(r.Seconds)
@@ -178,7 +179,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	kind, known := kinds[r.Kind]
 	var err error
 	if c.Kind = kind; !known {
-		err = fmt.Errorf("there is no collective call %q", r.Kind)
+		err = fault.New("there is no collective call %q", r.Kind)
 	}
 	if reduces := c.Kind == collective.AllReduce || c.Kind == collective.Exchange; err == nil && reduces && r.Size > 0 {
 		if c.Type, err = reduce.ParseType(r.Type); err == nil {
@@ -193,6 +194,9 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	before := group.Next()
 	m.count(1, true)
 	parts, err := group.Run(limited, c)
+	if errors.Is(err, collective.ErrInvalid) {
+		err = fault.Of(err)
+	}
 	if err != nil && group.Next() == before {
 		m.count(-1, false)
 		return answer{Op: "failed", Reason: err.Error(), Again: true}
