@@ -155,7 +155,7 @@ func readGreeting(r io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("read greeting: %w", err)
 	}
 	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
-		return nil, fmt.Errorf("%w: the peer does not speak ZMTP", ErrHandshake)
+		return nil, fmt.Errorf("%w: the peer does not speak ZMTP, so it is no Jupyter client (a port scanner or a browser?); the kernel is not affected", ErrHandshake)
 	}
 	if _, err := io.ReadFull(r, g[1:]); err != nil {
 		return nil, fmt.Errorf("read greeting: %w", err)
