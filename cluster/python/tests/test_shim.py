@@ -362,6 +362,10 @@ def test_engine_is_started(tmp_path: Path) -> None:
     missing = {**env, "TFCLUSTER_BINARY": "", "PATH": "/nowhere"}
     done = subprocess.run([sys.executable, "-c", code], env=missing, capture_output=True, text=True, timeout=60)
     assert "there is no program tfcluster on PATH" in done.stderr
+    fake.write_text("#!/bin/sh\nexit 3\n")
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert "gate ended before it was ready: what it wrote is in the kernel's output" in done.stderr
+    assert f'try "{fake} version" in a shell' in done.stderr
 
 
 def test_engine_that_was_killed_is_started_again(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ class Group:
     def _answer(self) -> dict[str, Any]:
         """The agent's next message; RuntimeError when it has ended, or the group is over."""
         if self._failed:
-            raise RuntimeError(f"the group is over: {self._failed}")
+            raise RuntimeError(
+                f"a collective call failed: an earlier one had failed: {self._failed}; start the run again"
+            )
         try:
             return self._link.receive()
         except Stopped as e:

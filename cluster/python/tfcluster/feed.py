@@ -188,7 +188,7 @@ class DataFeed:
         """
         if self._answers is None:
             raise RuntimeError(
-                f"feed.results is of inference: ctx.mode is {self.plan.get('mode')!r}, or nothing was read"
+                f"feed.results is for inference, after records were read; ctx.mode is {self.plan.get('mode')!r}"
             )
         self._answers.give(batch)
 

@@ -161,7 +161,7 @@ def batch_of(values: Any, wrong: Any) -> Any:
     if not isinstance(values, Mapping):
         values = {PREDICTION: values}
     if not values:
-        raise RuntimeError("main_fun gave a dict without results")
+        raise RuntimeError("main_fun gave an empty dict of results: give an array or list for each name")
     fields, columns = [], []
     for name, each in values.items():
         column, shape = _column(str(name), each)
@@ -205,7 +205,7 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
         while pa.types.is_list(kind):
             kind = kind.value_type
         if column.null_count:
-            raise RuntimeError(f"main_fun gave None as {name}, which is a result of no record")
+            raise RuntimeError(f"main_fun gave None as {name}: give one result for each record")
         if (
             pa.types.is_string(kind)
             or pa.types.is_binary(kind)

@@ -18,8 +18,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+FAULT = "this is a fault of tfcluster: report it with the output of %tfcluster doctor"
+"""The end of an error that only tfcluster itself can cause; the same as in package cluster/fault."""
+
 _HELLO = 10.0  # seconds until a socket that exists takes the connection
 _CHUNK = 1 << 16
+_WHY = "it has ended, or it did not accept this program; its log says why"
 
 
 class Stopped(Exception):
@@ -55,8 +59,10 @@ class Link:
 
     def _more(self) -> None:
         """Reads once."""
-        data, files, _, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
+        data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
         self._files.extend(files)
+        if flags & socket.MSG_CTRUNC:
+            raise Stopped("descriptors of shared memory were lost: this process has too many open files (ulimit -n)")
         if not data:
             raise EOFError
         self._received += data
@@ -93,9 +99,9 @@ class Link:
         try:
             self._more()
         except EOFError:
-            raise Stopped(f"{self._peer} has ended") from None
+            raise Stopped(f"{self._peer} has closed the connection: {_WHY}") from None
         except OSError as e:
-            raise Stopped(f"{self._peer} has ended ({e})") from e
+            raise Stopped(f"{self._peer} has closed the connection ({e}): {_WHY}") from e
 
     def waits(self) -> bool:
         """Whether receive would return at once."""
@@ -144,7 +150,7 @@ class Carried(Link):
     """A connection to a holder on another host, which the driver carries: batches follow the lines."""
 
     def __init__(self, route: Mapping[str, str]) -> None:
-        self._peer = f"the connection to an executor by way of the driver at {route['address']}"
+        self._peer = f"the driver at {route['address']}, which carries the connection to an executor,"
         self._inbox: deque[dict[str, Any]] = deque()  # came before results that were asked for
         self._slots: _Buffer | None = None
         super().__init__(route)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tfcluster.feed_link import Link, Memory, Stopped
+from tfcluster.feed_link import FAULT, Link, Memory, Stopped
 from tfcluster.feed_source import Order, Refused, _after, _connect, _parts, _put, checked
 
 RESULT = "__tfcluster_result"  # column of a stage: the results of a record, as bytes
@@ -104,7 +104,7 @@ class _Exchange:
             case "results":
                 yield self._results(message)
             case op:
-                raise Refused(f"the executor's agent said {op!r} where results were expected")
+                raise Refused(f"the executor's agent answered {op!r} instead of results; {FAULT}")
 
     def _results(self, message: dict[str, Any]) -> tuple[Any, Any]:
         """Reads results and gives their slot back."""

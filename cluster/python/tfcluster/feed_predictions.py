@@ -209,7 +209,7 @@ class _Collected:
         self._results: dict[int, list[Any]] = {}
         self._output = os.path.abspath(plan["output"]) if plan.get("output") else ""
         if self._output and os.path.exists(self._output) and not again:
-            raise UsageError(f"--output {plan['output']}: it exists already")
+            raise UsageError(_exists_already(plan["output"]))
 
     def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
         """Delivers a partition and waits for its results."""
@@ -258,7 +258,7 @@ class SparkPredictions(feed_data.Source):
         self._value: Any = None
         self._mode = "overwrite" if again else "error"
         if self._output and not again and _exists(frame.sparkSession, self._output):
-            raise UsageError(f"--output {self._output}: it exists already")
+            raise UsageError(_exists_already(self._output))
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -335,5 +335,11 @@ def _exists(spark: Any, path: str) -> bool:
     try:
         spark.read.format("binaryFile").load(path).schema  # noqa: B018  Spark Connect looks when the schema is asked for
     except Exception as e:
-        return "PATH_NOT_FOUND" not in str(e)
+        if "PATH_NOT_FOUND" in str(e):
+            return False
+        raise UsageError(f"--output {path} cannot be looked at: {str(e).splitlines()[0]}") from e
     return True
+
+
+def _exists_already(output: str) -> str:
+    return f"--output {output} exists already: choose another path, or remove it"

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tfcluster.feed_link import Carried, Link, Stopped
+from tfcluster.feed_link import FAULT, Carried, Link, Stopped
 
 Order = Mapping[str, Any]  # feed, key, holders, route: where to deliver, see magics/feeding
 
@@ -69,7 +69,7 @@ def _connect(order: Order, partition: int) -> Link:
                 return Link(path)
     route = order.get("route")
     if not route:
-        raise Stopped("no executor of the cluster is on this host")
+        raise Stopped(f"no executor of the cluster is on {socket.gethostname()}, where DATA is read")
     try:
         return Carried(route)
     except OSError as e:
@@ -109,7 +109,7 @@ def _write(
 def _expect(link: Link, op: str) -> dict[str, Any]:
     message = link.receive()
     if message["op"] != op:
-        raise Refused(f"the executor's agent said {message['op']!r} where {op!r} was expected")
+        raise Refused(f"the executor's agent answered {message['op']!r} instead of {op!r}; {FAULT}")
     return message
 
 

@@ -130,7 +130,13 @@ def _start() -> str:
         ours.close()
         engine.kill()
         engine.wait()
-        raise ClusterError(f"{program} gate did not start: {e!r}") from e
+        try_it = f'try "{program} version" in a shell'
+        if isinstance(e, TimeoutError):
+            raise ClusterError(f"{program} gate did not answer within {_START:g} s: {try_it}") from e
+        raise ClusterError(
+            f"{program} gate ended before it was ready: what it wrote is in the kernel's output (Jupyter's terminal); "
+            + try_it
+        ) from e
     _path, _engine, _started_by = path, (engine, ours), os.getpid()
     atexit.unregister(stop)
     atexit.register(stop)

@@ -119,7 +119,10 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
         if not mode & stat.S_IXUSR:
             os.chmod(path, mode | stat.S_IXUSR)
     except OSError as e:
-        raise RuntimeError(f"Spark did not bring the program {order['program']} to this executor: {e}") from e
+        raise RuntimeError(
+            f"the program {order['program']} is not in this executor's folder, or cannot be made executable: {e}; "
+            "the executor's stderr in the Spark UI shows a full disk or a failed fetch"
+        ) from e
     try:
         # Close every descriptor of the worker: while a child has one open, Spark does not notice the worker's end.
         ran = subprocess.run(
@@ -127,7 +130,8 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
         )
     except OSError as e:
         raise RuntimeError(
-            f"the program cannot run here: this executor is {platform.machine()}, the driver {order['machine']} ({e})"
+            f"the program cannot run here: {e}; this executor is {platform.machine()}, the driver {order['machine']}: "
+            "they must be equal, and Spark's work folder must allow programs to run (no mount option noexec)"
         ) from e
     if ran.returncode != 0:
         why = ran.stderr.decode(errors="replace").strip().splitlines()
