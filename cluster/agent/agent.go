@@ -152,7 +152,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
+		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; hosts of executors must reach that address, and reserve --advertise gives another", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
 	if a.gpus.meter != nil {
@@ -233,7 +233,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 // it.
 func prepareFolder(dir string) error {
 	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
-		return fmt.Errorf("%s is longer than %d bytes: a unix socket's path must be short", dir, limit)
+		return fmt.Errorf("%s is longer than %d bytes, so a unix socket below it cannot be opened: have the engine use a shorter folder", dir, limit)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -243,7 +243,7 @@ func prepareFolder(dir string) error {
 		return err
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
-		return fmt.Errorf("%s must be a folder that only this user can write to", dir)
+		return fmt.Errorf("%s is a link or a file, or belongs to another user: remove it, and the agent makes a folder of its own there", dir)
 	}
 	return os.Chmod(dir, 0o700)
 }
@@ -370,7 +370,7 @@ func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.driver.lastError == nil {
-		return errors.New("no answer")
+		return errors.New("nothing has answered yet")
 	}
 	return a.driver.lastError
 }

@@ -70,7 +70,7 @@ agent.recv(1)
 	c.warmed()
 	c.prepare(1, 0)
 	c.launch(c.cell(1, "print('never')"))
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "the zygote died") {
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "its parent process, the zygote, was killed") {
 		t.Errorf("exited %v", x)
 	}
 }
@@ -247,7 +247,7 @@ func TestRuntimeFolder(t *testing.T) {
 	if err := os.Symlink(open, link); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]string{link: "only this user can write to", "/" + strings.Repeat("x", 100): "longer than"} {
+	for dir, want := range map[string]string{link: "belongs to another user: remove it", "/" + strings.Repeat("x", 100): "longer than"} {
 		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v", dir, err)
 		}

@@ -293,7 +293,7 @@ func (c *Coordinator) saveState() {
 		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
 	}()
 	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
-		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
+		c.note("the cluster's state could not be saved, so a driver that dies now cannot be replaced: "+err.Error()+"; free space on that disk", true)
 	}
 	c.writeHistory(false)
 }

@@ -222,7 +222,7 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 	var problem error
 	err := c.call(ctx, func() {
 		if !c.lc.Busy() && !req.GetUndo() {
-			problem = status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
+			problem = status.Error(codes.FailedPrecondition, "no run is active, so there is nothing to detach: start a run first")
 			return
 		}
 		c.clients.detached = !req.GetUndo()
@@ -245,7 +245,7 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 	}
 	sharer, ok := alloc.(cluster.SessionSharer)
 	if !ok {
-		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no session to share", c.cfg.Request.GetBackend())
+		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no session of an engine that could be shared", c.cfg.Request.GetBackend())
 	}
 	reply, err := sharer.Session(ctx)
 	if err != nil {
@@ -357,7 +357,7 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	err := c.call(ctx, func() {
 		switch {
 		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
-			problem = status.Error(codes.FailedPrecondition, "a detached run is on")
+			problem = status.Error(codes.FailedPrecondition, "a detached run is active: shutdown --force ends it")
 		case c.lc.Busy() && !req.GetForce():
 			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.runs.lastRun)
 		default:
@@ -380,7 +380,7 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 				Text: "the files of runs are still being written to " + c.cfg.Dir + "; the driver ends after that", Done: true,
 			})
 		}
-		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+		return status.Error(codes.DeadlineExceeded, "the cluster is still being released: repeat shutdown to wait for it")
 	}
 	if c.reserved.lastNote != "" { // written before done is closed
 		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.reserved.lastNote}); err != nil {

@@ -137,7 +137,7 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 	err = c.call(context.WithoutCancel(ctx), func() {
 		c.runs.planning = false
 		if c.lc.State() != lifecycle.Ready {
-			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
+			problem = status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
 			return
 		}
 		plan.status.Continues = continues
@@ -170,9 +170,9 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	case c.reserved.answer.GetFailure() != nil:
 		return nil, status.Error(codes.FailedPrecondition, c.reserved.answer.GetFailure().GetSummary())
 	case c.lc.State() == lifecycle.Reserving:
-		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.Missing())
+		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s; reserve with the same options waits for it", c.lc.Missing())
 	case c.lc.State() != lifecycle.Ready:
-		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
+		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
 	case c.runs.planning:
 		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.runs.lastRun+1)
 	case c.lc.Busy():
@@ -180,12 +180,12 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	if req.GetAgain() {
 		if c.runs.program == nil {
-			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet")
+			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet: name a program")
 		}
 		req = again(c.runs.program, req)
 	}
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
-		return nil, status.Error(codes.InvalidArgument, "no program to start")
+		return nil, status.Error(codes.InvalidArgument, "there is no program to start: name one")
 	}
 	if _, err := c.network(req.GetOptions()); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())

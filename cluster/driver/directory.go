@@ -53,16 +53,16 @@ func (d *driver) openDirectory(ctx context.Context) error {
 	}
 	if !home && !rundir.IsURI(d.dir) {
 		if !filepath.IsAbs(d.dir) {
-			return fmt.Errorf("the directory %q is not absolute", d.dir)
+			return fmt.Errorf("--dir %q is not absolute: give a path that begins with /, or hdfs://…", d.dir)
 		}
 		if err := os.MkdirAll(d.dir, 0o700); err != nil {
-			return fmt.Errorf("make the cluster's directory: %w; choose another --dir", err)
+			return fmt.Errorf("--dir cannot be made: %w; choose another one", err)
 		}
 		d.lastRun = lastRun(d.dir)
 		return nil
 	}
 	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("not yet: --dir %s", d.dir)
+		return fmt.Errorf("--dir %s: this driver knows no such file system; give a folder, or hdfs://…", d.dir)
 	}
 	var err error
 	d.remote, err = d.opt.OpenRemote(d.dir)
@@ -184,7 +184,7 @@ func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
 	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("not yet: --dir %s", dir)
+		return fmt.Errorf("--dir %s: this driver knows no such file system; give a folder on hdfs://", dir)
 	}
 	e, err := d.opt.OpenRemote(dir)
 	if err != nil {

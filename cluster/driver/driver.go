@@ -28,6 +28,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
@@ -63,7 +64,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, ready io.WriteClose
 	var in state.DriverInput
 	err := json.NewDecoder(stdin).Decode(&in)
 	if err != nil {
-		err = fmt.Errorf("read the request: %w", err)
+		err = fault.New("read the request: %w", err)
 	} else {
 		err = d.prepare(ctx, in)
 	}
@@ -171,7 +172,7 @@ func (d *driver) managed() bool {
 func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	d.req, d.old = &clusterpb.ReserveRequest{}, in.State
 	if err := protojson.Unmarshal(in.Request, d.req); err != nil {
-		return fmt.Errorf("read the request: %w", err)
+		return fault.New("read the request: %w", err)
 	}
 	d.name = d.req.GetName()
 	d.autostart, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
@@ -192,7 +193,7 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	}
 	var known bool
 	if d.engine, known = d.opt.Engines.Find(d.req.GetBackend()); !known {
-		return errors.Join(fmt.Errorf("not yet: this driver has no engine for --backend %s; choose another --backend", d.req.GetBackend()), d.forget())
+		return errors.Join(fmt.Errorf("this tfcluster has no engine for --backend %s: choose another --backend", d.req.GetBackend()), d.forget())
 	}
 	if err := d.useHadoop(); err != nil {
 		return errors.Join(err, d.forget())
@@ -234,7 +235,7 @@ func (d *driver) forget() error {
 func (d *driver) save(allocation string, saved []byte, lastRun int32, detached bool) error {
 	request, err := protojson.Marshal(d.req)
 	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+		return fault.New("encode the request: %w", err)
 	}
 	if saved == nil && d.old != nil {
 		saved = d.old.Saved

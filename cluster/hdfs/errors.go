@@ -80,13 +80,13 @@ func (f *FS) explain(verb string, at location, err error) error {
 	case ok:
 		return fmt.Errorf("%s: HDFS returned %s: %s", to, class, line)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: %w: HDFS denies access to user %s", to, fs.ErrPermission, f.config.User)
+		return fmt.Errorf("%s: %w: HDFS denies access to user %s; its owner can permit it, and HADOOP_USER_NAME names another user", to, fs.ErrPermission, f.config.User)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", to, err)
 	case answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
-	return fmt.Errorf("%s: %w: no answer from %s for %s: %w", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
+	return fmt.Errorf("%s: %w: no successful call to %s for %s: %w", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
 }
 
 // cause returns the error without the path, which the message already has.

@@ -83,7 +83,7 @@ func (l *Machine) joined(e AgentJoined) {
 	again := x.agent.incarnation == e.Incarnation && x.agent.incarnation != ""
 	if !again && (x.Busy || l.awaitsLaunch(x)) {
 		// Another agent process has joined: the old one's task is gone.
-		l.taskGone(x, "its agent was replaced")
+		l.taskGone(x, "its agent was started anew, and its process is gone")
 	}
 	x.Attempt, x.agent.incarnation, x.Host, x.agent.address = e.Attempt, e.Incarnation, e.Host, e.Address
 	l.setState(x, ExecutorJoined)

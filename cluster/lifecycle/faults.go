@@ -50,7 +50,7 @@ func (l *Machine) unknown(x *Executor) {
 	if x == nil || !x.Busy || l.run == nil || x.inRun.unknown != l.run.task(x.Task).Attempt {
 		return
 	}
-	l.taskGone(x, "its agent reconnected without it")
+	l.taskGone(x, "its agent reconnected, and its process is gone")
 }
 
 // taskGone handles the end of a task without an exit report.

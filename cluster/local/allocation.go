@@ -17,6 +17,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -159,7 +160,7 @@ func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) 
 func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	turn := a.replacing[id]
 	if turn == nil {
-		return fmt.Errorf("replace executor %s: there is no such executor", id)
+		return fault.New("replace executor %s: there is no such executor", id)
 	}
 	turn.Lock()
 	defer turn.Unlock()
@@ -242,7 +243,7 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 	select {
 	case <-watched:
 	case <-ctx.Done():
-		return fmt.Errorf("an agent does not end although it was killed: %w", ctx.Err())
+		return fmt.Errorf("an agent does not end although it was killed (%w): ps shows it, perhaps waiting for a disk", ctx.Err())
 	}
 	if err := os.RemoveAll(a.runtime); err != nil {
 		return fmt.Errorf("remove the agents' folder: %w", err)

@@ -174,7 +174,7 @@ func (a *allocation) hostGone(h *host) {
 	switch {
 	case over:
 	case onNotebookSession(a.req.Reserve):
-		a.emit(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
+		a.emit(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over; make the session again"})
 	default:
 		a.loseAll("the Spark session is over: " + a.endReason())
 	}
@@ -339,7 +339,7 @@ func (a *allocation) ensureSession(ctx context.Context) error {
 	case onNotebookSession(a.req.Reserve):
 		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
 	case ctx.Err() != nil: // cancelled while another launch tried
-		return fmt.Errorf("the Spark session was not made: %w", ctx.Err())
+		return fmt.Errorf("the Spark session was not made: %w", outOfTime(ctx))
 	}
 	if err := reachMaster(ctx, a.req.Reserve); err != nil {
 		return err

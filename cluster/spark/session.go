@@ -119,6 +119,9 @@ func (a *allocation) open(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, notebookCalls)
 		defer cancel()
 		if err := a.awaitHost(limited, nil); err != nil {
+			if limited.Err() != nil && ctx.Err() == nil {
+				err = fmt.Errorf("not within %v; interrupt what Python runs, and reserve again", notebookCalls)
+			}
 			return fmt.Errorf("the notebook's Spark session did not connect: %w", err)
 		}
 		return a.checkSession()
@@ -202,11 +205,19 @@ func (a *allocation) awaitHost(ctx context.Context, ended <-chan struct{}) error
 			return errors.New(a.logCause())
 		case <-ctx.Done():
 			if last := a.logCause(); last != emptyLog {
-				return fmt.Errorf("%w; last line of its log: %s", ctx.Err(), last)
+				return fmt.Errorf("%w; the last line of %s: %s", outOfTime(ctx), a.logPath(), last)
 			}
-			return ctx.Err()
+			return outOfTime(ctx)
 		}
 	}
+}
+
+// outOfTime returns why a context is over.
+func outOfTime(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the time for it is over (%w): Spark may lack resources; reserve --reserve-timeout allows more", ctx.Err())
+	}
+	return ctx.Err()
 }
 
 // checkSession refuses a session that cannot hold agents.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
@@ -52,15 +53,16 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*site.ReachLimit)
 	defer cancel()
+	const seeLog = "correct what it names, or see the ResourceManager's log"
 	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
-		f.Remedy = err.Error()
+		f.Found, f.Remedy = f.Found+": "+err.Error(), seeLog
 		return f
 	}
 	defer client.Close()
 	nodes, err := client.NodeReports(ctx)
 	if err != nil {
-		f.Remedy = err.Error()
+		f.Found, f.Remedy = f.Found+": "+err.Error(), seeLog
 		return f
 	}
 	f.Found += fmt.Sprintf(", %d nodes", len(nodes))
@@ -79,8 +81,10 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 	name := queue(cluster.Request{Reserve: r})
 	q, err := client.Queue(ctx, name)
 	switch {
+	case errors.Is(err, protocol.ErrQueue):
+		f.Found, f.Remedy = f.Found+": "+err.Error(), "set your queue with --queue"
 	case err != nil:
-		f.Remedy = err.Error() + ": set your queue with --queue"
+		f.Found, f.Remedy = f.Found+": "+err.Error(), seeLog
 	case q.GetState() != yarnpb.QueueState_Q_RUNNING:
 		f.Remedy = fmt.Sprintf("queue %s takes no applications: set another one with --queue", name)
 	default:
@@ -95,7 +99,7 @@ func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
 	defer cancel()
 	store, err := site.NewHDFS(s)
 	if err != nil {
-		f.Found, f.Remedy = "not reached", err.Error()
+		f.Found, f.Remedy = err.Error(), "correct fs.defaultFS and the HDFS settings of the Hadoop configuration"
 		return f
 	}
 	defer store.Close()
@@ -110,8 +114,10 @@ func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Found += " does not exist"
 		f.Remedy = fmt.Sprintf("ask an administrator to create it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.User, s.User, s.User)
-	case err != nil:
+	case errors.Is(err, hdfs.ErrUnreachable):
 		f.Found, f.Remedy = err.Error(), "start HDFS, or correct fs.defaultFS in core-site.xml"
+	case err != nil:
+		f.Found, f.Remedy = err.Error(), "correct what it names, or see the NameNode's log"
 	}
 	return f
 }

@@ -3,7 +3,6 @@ package yarn
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
@@ -68,7 +68,7 @@ func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	}
 	raw, ok := file.Secrets[configSecret]
 	if !ok {
-		return nil, errors.New("find the agent's configuration in its container: its credentials hold none")
+		return nil, fault.New("find the agent's configuration in its container: its credentials hold none")
 	}
 	config, err := clusterpb.ReadAgentConfig(bytes.NewReader(raw))
 	if err != nil {

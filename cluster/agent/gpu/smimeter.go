@@ -3,6 +3,7 @@ package gpu
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,14 +47,18 @@ func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func
 		_ = cmd.Cancel() // it may have ended
 	}
 	ended := cmd.Wait()
-	if why := excerpt.OneLine(odd + " " + said.String()); ctx.Err() == nil {
-		return fmt.Errorf("measure the GPUs: %s ended (%w): %s", path, errors.Join(err, ended, errEnded), strings.TrimSpace(why))
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return ctx.Err()
+	printed := excerpt.OneLine(odd + " " + said.String())
+	if printed != "" {
+		printed = fmt.Sprintf(", after it printed %q", printed)
+	}
+	return fmt.Errorf("measure the GPUs: %s was to report their use until it is ended, and has ended by itself (%w)%s: run it on this host", path, cmp.Or(err, ended, errEnded), printed)
 }
 
-// errEnded: nvidia-smi ended, although it was to print until it is killed.
-var errEnded = errors.New("it was to go on")
+// errEnded: nvidia-smi ended without an error.
+var errEnded = errors.New("exit status 0")
 
 // readSMI reports the wanted GPUs of lines until their end. odd is the last line that is none, such as an error.
 func readSMI(lines *bufio.Scanner, wanted func(int, string) bool, report func(int, string, int32, uint64)) (odd string, err error) {

@@ -20,7 +20,7 @@ import (
 const SpawnTimeout = 30 * time.Second
 
 // ErrZygoteGone is the error of a fork: the zygote died before it forked a task.
-var ErrZygoteGone = errors.New("the zygote died")
+var ErrZygoteGone = errors.New("its parent process, the zygote, was killed")
 
 // SpawnRequest is a task to fork, in the JSON of the zygote's protocol.
 type SpawnRequest struct {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 const maxInt = math.MaxInt32
@@ -48,7 +49,7 @@ func (raw) Unmarshal(b []byte, v any) error {
 func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(s)
 	if !ok {
-		return status.Error(codes.Internal, "a call without a method")
+		return status.Error(codes.Internal, fault.New("a call without a method").Error())
 	}
 	switch path.Base(method) {
 	case "Reserve":
@@ -97,7 +98,7 @@ func (p *Proxy) waitForDriver(ctx context.Context) (*grpc.ClientConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+p.waitingFor())
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer yet: "+p.waitingFor()+"; repeat the command")
 		case <-changed:
 		}
 	}
@@ -331,7 +332,7 @@ func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 	case <-s.Context().Done():
 		return s.Context().Err()
 	case <-time.After(endLimit):
-		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+		return status.Error(codes.DeadlineExceeded, "the cluster is still being released: repeat shutdown to wait for it")
 	}
 	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
 }

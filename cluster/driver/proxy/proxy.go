@@ -27,6 +27,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -173,7 +174,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 		p.setWaiting(r.InitialStatus(p.cfg.Request))
 	}
 	if p.cfg.Request.GetOneRun() && p.cfg.Old != nil && p.cfg.Begin == nil {
-		return errors.New("the process that was to submit it died before it had: run it again")
+		return errors.New("the process that submits the run died before it had done so: run it again")
 	}
 	environment, err := p.uploadEnvironment(ctx)
 	if err != nil {
@@ -188,11 +189,11 @@ func (p *Proxy) submit(ctx context.Context) error {
 	whole.Begin = p.cfg.Begin
 	request, err := protojson.Marshal(whole)
 	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+		return fault.New("encode the request: %w", err)
 	}
 	input, err := json.Marshal(state.DriverInput{Request: request, Environment: environment, CertPEM: string(p.cfg.Authority.CertPEM), KeyPEM: string(p.cfg.Authority.KeyPEM)})
 	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+		return fault.New("encode the request: %w", err)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -206,7 +207,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 	}
 	// Saved before clients see it: then the next proxy can find it.
 	if err := p.cfg.Save(hosted.ID(), hosted.Saved()); err != nil {
-		return errors.Join(fmt.Errorf("%s is ended: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
+		return errors.Join(fmt.Errorf("%s was submitted and is ended, because the cluster's state cannot be saved: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
 	}
 	p.mu.Lock()
 	p.remote = hosted
