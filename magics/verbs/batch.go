@@ -95,7 +95,7 @@ func released(err error) error {
 		}
 	}
 	failure := proto.CloneOf(failed.Failure)
-	failure.Remedy = strings.Join(append(steps, "run it again", "its files are in "+failed.Run.GetDir()), "; ")
+	failure.Remedy = strings.Join(append(steps, "run it again", "the failed run's files are in "+failed.Run.GetDir()), "; ")
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 
