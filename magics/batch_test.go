@@ -29,6 +29,10 @@ func TestBatchWithoutProgram(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nosuch.py") || result.NewReport(err).Code != 2 {
 		t.Errorf("run of a script that is not there: %v", err)
 	}
+	_, err = s.RunArgv(t.Context(), []string{"run", "main_fun"}, newRecord(), nil)
+	if err == nil || !strings.Contains(err.Error(), "cannot take main_fun: a shell has no names of a notebook; give a script") || result.NewReport(err).Code != 2 {
+		t.Errorf("run of a function: %v", err)
+	}
 	if len(d.order) > 0 {
 		t.Errorf("it reserved %v", d.order)
 	}

@@ -38,10 +38,10 @@ func New(c Config) (*FS, error) {
 		return nil, hadoopconf.ErrNone
 	}
 	if c.Conf.Get("hadoop.security.authentication") == "kerberos" {
-		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support yet")
+		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support yet: give a --dir that is not on HDFS")
 	}
 	if c.User == "" {
-		return nil, errors.New("HDFS needs a user name")
+		return nil, errors.New("HDFS needs a user name: set HADOOP_USER_NAME")
 	}
 	var err error
 	if c.umask, err = c.Conf.Umask(); err != nil {

@@ -39,7 +39,7 @@ func (f *FS) resolve(name string) (location, error) {
 	authority, p := "", name
 	if scheme, rest, ok := strings.Cut(name, "://"); ok {
 		if scheme != "hdfs" {
-			return location{}, fmt.Errorf("%s is not on HDFS", name)
+			return location{}, fmt.Errorf("%s is not on HDFS: want hdfs://HOST/PATH or a path", name)
 		}
 		authority, p, _ = strings.Cut(rest, "/")
 		p = "/" + p
@@ -60,7 +60,7 @@ func (f *FS) resolve(name string) (location, error) {
 	at.uri = "hdfs://" + authority + at.path
 	at.nameNodes = f.nameNodes(authority)
 	if len(at.nameNodes) == 0 {
-		return location{}, fmt.Errorf("%s: the Hadoop configuration has no NameNode for %s", name, authority)
+		return location{}, fmt.Errorf("%s: the Hadoop configuration names no NameNode of %s (dfs.ha.namenodes)", name, authority)
 	}
 	return at, nil
 }
@@ -69,7 +69,7 @@ func (f *FS) defaultAuthority() (string, error) {
 	fs := f.config.Conf.Or("fs.defaultFS", f.config.Conf.Get("fs.default.name"))
 	u, err := url.Parse(fs)
 	if err != nil || u.Scheme != "hdfs" || u.Host == "" {
-		return "", fmt.Errorf("fs.defaultFS is %q", fs)
+		return "", fmt.Errorf("fs.defaultFS is %q in the Hadoop configuration, and must be hdfs://HOST:PORT", fs)
 	}
 	return u.Host, nil
 }

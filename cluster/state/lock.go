@@ -45,7 +45,7 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 		case driverLives(name):
 			err = nameTaken(name)
 		case ctx.Err() != nil:
-			err = fmt.Errorf("lock cluster %s: another driver for it is starting", name)
+			err = fmt.Errorf("lock cluster %s: another driver for it is starting: repeat the command in a moment", name)
 		default: // a killed driver holds the lock until all its threads have ended
 			select {
 			case <-ctx.Done():

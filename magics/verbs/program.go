@@ -176,8 +176,10 @@ func (inv *invocation) cannot(what string, err error) error {
 	switch {
 	case errors.As(err, &pe):
 		return command.Usagef(inv.Verb, "%s", pe.Error())
+	case errors.Is(err, bridge.ErrNoPython) && inv.session.Options.Shell:
+		return command.Usagef(inv.Verb, "cannot %s: a shell has no names of a notebook; give a script (train.py), or with --framework none a command", what)
 	case errors.Is(err, bridge.ErrNoPython):
-		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs no notebook"}
+		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs none"}
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}

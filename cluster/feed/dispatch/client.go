@@ -127,7 +127,7 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 	}
 	switch {
 	case d.on != nil:
-		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait, or stop"}
+		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait waits for its end, %tfcluster stop ends the run"}
 	case run.ID == 0:
 	case len(holders) > 0 && (late || len(missing) == 0):
 		return d.newSession(request, run, holders), nil, nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
@@ -201,7 +202,7 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 	}
 	group, err := collective.New(cfg)
 	if err != nil {
-		return err
+		return fault.Of(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
