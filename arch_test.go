@@ -93,11 +93,7 @@ var mayImport = map[string][]string{
 	"cluster/agent/tasklog":      {"cluster/agent/excerpt", "cluster/clusterpb", "cluster/termtext"},
 	"cluster/agent/interpreter":  {"cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/lockfile", "cluster/python"},
 	"cluster/agent/forking":      {"cluster/agent/proc"},
-<<<<<<< HEAD
-	"cluster/agent":              {"cluster/fault", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir"},
-=======
-	"cluster/agent":              {"cluster/fault", "cluster/network", "rdma/fabric", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir", "cluster/manifest"},
->>>>>>> 58859a916e1a8b60592d645aebeeae60974e395d
+	"cluster/agent":              {"cluster/network", "rdma/fabric", "rdma/transport", "cluster/agent/snapshot", "cluster/manifest", "cluster/fault", "cluster/feed/intake", "cluster/groups/member", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "cluster/harmless", "cluster/lockfile", "cluster/rundir"},
 	"tensorboard":                {"cluster/unixsock"},
 	"jupyter-ext":                {},
 	"wheel":                      {},

@@ -95,11 +95,7 @@ func released(err error) error {
 		}
 	}
 	failure := proto.CloneOf(failed.Failure)
-<<<<<<< HEAD
-	failure.Remedy = strings.Join(append(steps, "run it again", "its files are in "+failed.Run.GetDir()), "; ")
-=======
 	failure.Remedy = strings.Join(append(steps, "run it again", "the failed run's files are in "+failed.Run.GetDir()), "; ")
->>>>>>> 58859a916e1a8b60592d645aebeeae60974e395d
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 

@@ -61,13 +61,9 @@ def _first(feed: DataFeed) -> dict[str, Any]:
     """Waits for the first records, which show types and shapes; they stay where they are."""
     while not feed._rest:
         if not feed._more() or feed._epoch_over is not None:
-<<<<<<< HEAD
             raise RuntimeError(
                 "the feed has no record, and feed.as_dataset takes its types from the first one: DATA is empty"
             )
-=======
-            raise RuntimeError("the feed has no record, and feed.as_dataset takes its types from the first one: DATA is empty")
->>>>>>> 58859a916e1a8b60592d645aebeeae60974e395d
     return feed._rest[0]
 
 
