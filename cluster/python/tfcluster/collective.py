@@ -95,9 +95,7 @@ def all_reduce(x: Any, op: str = "sum", timeout: float = TIMEOUT) -> Any:
     def combined(arrays: list[Any]) -> list[Any]:
         whole = [a.dtype.name for a in arrays if op == "mean" and a.dtype.kind in "biu"]
         if whole:
-            raise ValueError(
-                f'op="mean" of {whole[0]} would be rounded: use op="sum", or convert to a floating-point type'
-            )
+            raise ValueError(f'op="mean" of {whole[0]} would be rounded: use op="sum", or convert to a float type')
         until = _until(timeout)
         half = [op == "mean" and a.dtype.itemsize == 2 for a in arrays]  # the sum of halves may be larger than any half
         sent = [a.astype("float32") if is_half else a for a, is_half in zip(arrays, half, strict=True)]

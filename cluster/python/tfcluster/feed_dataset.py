@@ -61,9 +61,7 @@ def _first(feed: DataFeed) -> dict[str, Any]:
     """Waits for the first records, which show types and shapes; they stay where they are."""
     while not feed._rest:
         if not feed._more() or feed._epoch_over is not None:
-            raise RuntimeError(
-                "the feed has no record, and feed.as_dataset takes its types from the first one: DATA is empty"
-            )
+            raise RuntimeError("DATA is empty: feed.as_dataset takes the types from its first record")
     return feed._rest[0]
 
 
