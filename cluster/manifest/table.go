@@ -75,17 +75,14 @@ func columnsOf(f facts) map[string]string {
 	for kind, name := range map[Kind]string{Tasks: "tasks", Git: "git"} {
 		columns[name] = f[kind][""]
 	}
-	var code, data []string
+	var code []string
 	for _, name := range slices.Sorted(maps.Keys(f[Code])) {
 		code = append(code, name+f[Code][name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(f[Data])) {
-		data = append(data, name)
 	}
 	if len(code) > 0 {
 		sum := sha256.Sum256([]byte(strings.Join(code, "\x00")))
 		columns["code"] = hex.EncodeToString(sum[:4])
 	}
-	columns["data"] = strings.Join(data, ", ")
+	columns["data"] = strings.Join(slices.Sorted(maps.Keys(f[Data])), ", ")
 	return columns
 }

@@ -34,7 +34,10 @@ def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str
 def used(copies: list[str]) -> dict[str, object]:
     """Describe copies as DataUse of manifest.proto: the folder of a copy depends on its file's path, size and time."""
     versions = hashlib.sha256("\0".join(os.path.basename(os.path.dirname(path)) for path in copies).encode())
-    size = sum(os.path.getsize(path) for path in copies)
+    size = 0
+    for path in copies:
+        with contextlib.suppress(OSError):  # a program may have removed it
+            size += os.path.getsize(path)
     return {"by": "local_copy", "files": len(copies), "bytes": size, "version": versions.hexdigest()[:12]}
 
 
