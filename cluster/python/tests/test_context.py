@@ -145,6 +145,8 @@ def test_files_of_hdfs_are_copied_by_the_agent(agent_and_channel) -> None:
             agent.write(op="copied", name=asked["name"], **answer)
             if isinstance(want, list):
                 assert copies.result(timeout=60) == want
+                use = agent.read()["manifest"]["data"]["hdfs://nn/data"]  # although the copy is gone already
+                assert (use["by"], use["files"], use["bytes"]) == ("local_copy", 1, 0)
                 continue
             with pytest.raises(want, match="host1"):
                 copies.result(timeout=60)
