@@ -428,10 +428,9 @@ func (x *RunManifest) GetEnvironment() map[string]string {
 // GitCommit: the state of a git repository.
 type GitCommit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Commit        string                 `protobuf:"bytes,1,opt,name=commit,proto3" json:"commit,omitempty"`        // hex
-	Branch        string                 `protobuf:"bytes,2,opt,name=branch,proto3" json:"branch,omitempty"`        // "": detached
-	Dirty         bool                   `protobuf:"varint,3,opt,name=dirty,proto3" json:"dirty,omitempty"`         // tracked files were changed
-	Undecided     bool                   `protobuf:"varint,4,opt,name=undecided,proto3" json:"undecided,omitempty"` // it took too long to find out whether it is dirty
+	Commit        string                 `protobuf:"bytes,1,opt,name=commit,proto3" json:"commit,omitempty"` // hex
+	Branch        string                 `protobuf:"bytes,2,opt,name=branch,proto3" json:"branch,omitempty"` // "": detached
+	Dirty         bool                   `protobuf:"varint,3,opt,name=dirty,proto3" json:"dirty,omitempty"`  // tracked files were changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,13 +482,6 @@ func (x *GitCommit) GetBranch() string {
 func (x *GitCommit) GetDirty() bool {
 	if x != nil {
 		return x.Dirty
-	}
-	return false
-}
-
-func (x *GitCommit) GetUndecided() bool {
-	if x != nil {
-		return x.Undecided
 	}
 	return false
 }
@@ -578,12 +570,11 @@ const file_cluster_clusterpb_manifest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
 	"\tGitCommit\x12\x16\n" +
 	"\x06commit\x18\x01 \x01(\tR\x06commit\x12\x16\n" +
 	"\x06branch\x18\x02 \x01(\tR\x06branch\x12\x14\n" +
-	"\x05dirty\x18\x03 \x01(\bR\x05dirty\x12\x1c\n" +
-	"\tundecided\x18\x04 \x01(\bR\tundecidedB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
+	"\x05dirty\x18\x03 \x01(\bR\x05dirtyB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
 var (
 	file_cluster_clusterpb_manifest_proto_rawDescOnce sync.Once

@@ -60,24 +60,33 @@ func (c *Coordinator) later(rec *record) {
 // gitLimit is how long git may take in the notebook's folder.
 const gitLimit = 10 * time.Second
 
-// entered completes a run's manifest when all its tasks have entered the program. git is asked only then, because the
-// start would have to wait for it. Loop only.
+// gitDelay is how long after the start git is asked: it would slow down the start on a host with few cores.
+const gitDelay = 100 * time.Millisecond
+
+// entered completes a run's manifest when all its tasks have entered the program. Loop only.
 func (c *Coordinator) entered(rec *record, notebook string) {
 	c.compareTasks(rec)
 	c.later(rec)
 	if c.cfg.Request.GetEngine()[cluster.EngineManaged] != "" || rec.manifests.run == nil || rec.manifests.run.GetGit() != nil || notebook == "" {
 		return
 	}
-	c.work.Go(func() {
-		ctx, cancel := context.WithTimeout(c.working, gitLimit)
-		defer cancel()
-		if commit := git.State(ctx, notebook); commit != nil {
-			c.post(func() {
-				rec.manifests.run.Git, rec.manifests.changed = commit, true
-				if c.later(rec); !rec.over.IsZero() {
-					c.writeManifest(rec)
-				}
-			})
+	c.after(fmt.Sprintf("git for run %d", rec.status.GetId()), gitDelay, func() {
+		c.work.Go(func() { c.askGit(rec, notebook) })
+	})
+}
+
+// askGit adds the commit of the notebook's folder to a run's manifest. It may be called outside of the loop.
+func (c *Coordinator) askGit(rec *record, notebook string) {
+	ctx, cancel := context.WithTimeout(c.working, gitLimit)
+	defer cancel()
+	commit := git.State(ctx, notebook)
+	if commit == nil {
+		return
+	}
+	c.post(func() {
+		rec.manifests.run.Git, rec.manifests.changed = commit, true
+		if c.later(rec); !rec.over.IsZero() {
+			c.writeManifest(rec)
 		}
 	})
 }

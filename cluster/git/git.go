@@ -12,28 +12,32 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// State returns the commit that is checked out in a folder and whether tracked files have changed since, which takes
-// long in large repositories: it is undecided when ctx ends. It returns nil if the folder is in no repository with a
-// commit, git is not installed, or has not answered when ctx ends.
+// State returns the commit that is checked out in a folder and whether tracked files have changed since. It returns nil
+// if the folder is in no repository with a commit, git is not installed, or has not answered when ctx ends: in a large
+// repository that takes seconds.
 func State(ctx context.Context, folder string) *clusterpb.GitCommit {
-	changes := make(chan *bytes.Buffer, 1)
-	go func() {
-		out, err := run(ctx, folder, "status", "--porcelain", "--untracked-files=no")
-		if err != nil {
-			out = nil
-		}
-		changes <- out
-	}()
-	head, err := run(ctx, folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
-	out := <-changes
+	out, err := run(ctx, folder, "status", "--porcelain=v2", "--branch", "--untracked-files=no")
 	if err != nil {
 		return nil
 	}
-	commit, branch, _ := strings.Cut(strings.TrimSpace(head.String()), "\n")
-	if branch == "HEAD" {
-		branch = ""
+	g := &clusterpb.GitCommit{}
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		commit, isCommit := strings.CutPrefix(line, "# branch.oid ")
+		branch, isBranch := strings.CutPrefix(line, "# branch.head ")
+		switch {
+		case isCommit:
+			g.Commit = commit
+		case isBranch && branch != "(detached)":
+			g.Branch = branch
+		case !strings.HasPrefix(line, "#"):
+			g.Dirty = true
+		}
 	}
-	return &clusterpb.GitCommit{Commit: commit, Branch: branch, Dirty: out != nil && out.Len() > 0, Undecided: out == nil}
+	if g.GetCommit() == "" || g.GetCommit() == "(initial)" {
+		return nil
+	}
+	return g
 }
 
 // run runs git in a folder, without the programs that a repository's configuration may name for status.
