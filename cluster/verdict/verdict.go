@@ -96,8 +96,8 @@ type Finding struct {
 	fixed bool
 	// native: it waits in native code that its program has called, for something that is not known.
 	native bool
-	feed  bool // it waits for records of the feed
-	loads bool // of class Checkpoint: it loads one
+	feed   bool // it waits for records of the feed
+	loads  bool // of class Checkpoint: it loads one
 	// function is of Where, without the line, to compare two snapshots.
 	function string
 }
