@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
+.PHONY: help soak build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,7 @@ prepare: venv .jax/.done e2e/lab/node_modules jupyter-ext/node_modules hadoop .b
 test-frameworks: prepare .torch/.done ## the tests with PyTorch: collective calls, Lightning and Transformers
 	PYTHONPATH=.jax:.torch $(PY) -m pytest -q cluster/python/tests/test_collective.py cluster/python/tests/test_progress_trainers.py
 	$(PY) -m pytest -q e2e/tests/test_distributed_optimizer.py
+	$(PY) -m pytest -q e2e/tests/test_why.py -k "culprits and torch"
 
 # The browser's driver; where there is no npm the tests say that it is missing.
 e2e/lab/node_modules: e2e/lab/package-lock.json
@@ -124,14 +125,20 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 .hub/.done: requirements/hub.txt $(VENV)/.done
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
-test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, JupyterHub, five minutes of the panel, pip install into fresh environments
+test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
+	TFCLUSTER_ROUNDS=5 $(PY) -m pytest -q e2e/tests/test_why.py -k "culprits and not torch"
 	.ci/go-test -timeout 10m -count=1 -v -run 'TestHub$$' ./e2e/lab
 	TFCLUSTER_TEST_PANEL_SECONDS=300 .ci/go-test -timeout 20m -count=1 -v -run 'TestPanelForLong$$' ./e2e/lab
 	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run 'TestOtherMachine|TestRelease' ./wheel
 	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py
+
+# Half of the time each: tfcluster.collective, then Keras's fit.
+SOAK_SECONDS ?= 3600
+soak: $(VENV)/.done ## an hour (SOAK_SECONDS=N) of training beside other load: the check for stalls shows no line
+	TFCLUSTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PY) -m pytest -q e2e/tests/test_why.py -k without_a_stall
 
 test-python:
 	$(PY) -m pytest -q cluster/python/tests

@@ -21,8 +21,8 @@ const snapshotsApart = time.Second
 // shows one line. It never ends a run. Owned by the loop.
 type stallCheck struct {
 	monitor verdict.Monitor
-	waiting bool // the timer is set
-	looking bool // snapshots are being taken
+	at      time.Time // for which the timer is set; zero: it is not
+	looking bool      // snapshots are being taken
 }
 
 // stallTimer is the name of the timer of the check.
@@ -40,16 +40,17 @@ func (c *Coordinator) active(rec *record, id cluster.TaskID, a *clusterpb.Activi
 	c.watchStall(rec)
 }
 
-// watchStall sets the timer for the next look at the tasks of a run, unless it is set. Loop only.
+// watchStall sets the timer for the next look at the tasks of a run, unless it is set for an earlier time. Each step
+// makes the look later: the timer then finds that it is not due. Loop only.
 func (c *Coordinator) watchStall(rec *record) {
 	s := &rec.stall
 	due, on := s.monitor.Due()
-	if !on || s.waiting || s.looking {
+	if !on || s.looking || !s.at.IsZero() && !due.Before(s.at) {
 		return
 	}
-	s.waiting = true
+	s.at = due
 	c.after(stallTimer, max(time.Until(due), 10*time.Millisecond), func() {
-		s.waiting = false
+		s.at = time.Time{}
 		c.checkStall(rec)
 	})
 }

@@ -33,6 +33,7 @@ import rows_scale
 import rows_spark
 import rows_stacks
 import rows_steps
+import rows_why
 import rows_yarn
 from measure import Figure, Options, load, machine, table
 from workplace import BenchError, Missing, Workplace
@@ -57,6 +58,7 @@ ROWS = {
     "sampling": rows_sampling.sampling,
     "panel": rows_panel.panel,
     "stacks": rows_stacks.stacks,
+    "why": rows_why.why,
 }
 
 

@@ -82,11 +82,12 @@ def test_parameter_server(execute, folder: pathlib.Path, prefix: pathlib.Path, e
 
 @pytest.mark.parametrize("execute", [by_nbclient, by_papermill])
 def test_failure_and_rerun(execute, folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
-    """The failing cell names the worker, its signal and its last line; the next start resumes."""
+    """The failing cell names the worker, its signal and its last line; the next start resumes; why names who hangs."""
     text = execute(folder / "03-failure-and-rerun.ipynb", prefix, env)
     assert re.search(r"RunFailed: worker:1 on \S+ was killed by signal 9 \(SIGKILL\)", text), text
     assert "worker 1: the power is about to go" in text
     assert "trained 2 epochs" in text
+    assert re.search(r"worker:1 is \d+ s behind: in load_batch .*, waiting for a file; 0 waits for it in the all", text)
 
 
 def test_scripts(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
