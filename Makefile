@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help soak build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
+.PHONY: help soak build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python test-rdma lint fmt bench notebooks proto ext check-proto lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,6 +139,15 @@ test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## th
 SOAK_SECONDS ?= 3600
 soak: $(VENV)/.done ## an hour (SOAK_SECONDS=N) of training beside other load: the check for stalls shows no line
 	TFCLUSTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PY) -m pytest -q e2e/tests/test_why.py -k without_a_stall
+
+# The test programs need no C compiler, and open libibverbs as the wheel's program does.
+RDMA_TESTS := $(addprefix .rdma/,fabric.test transport.test collective.test)
+.PHONY: $(RDMA_TESTS)
+$(RDMA_TESTS): .rdma/%.test:
+	CGO_ENABLED=0 go test -c -tags verbs -o $@ ./rdma/$*
+
+test-rdma: $(RDMA_TESTS) ## collective calls by RDMA over soft-RoCE, in a guest of qemu with Debian's kernel
+	@e2e/rdma/guest.sh 600 e2e/rdma/tests.sh e2e/rdma/latency.sh $(RDMA_TESTS); status=$$?; [ $$status = 77 ] || exit $$status
 
 test-python:
 	$(PY) -m pytest -q cluster/python/tests

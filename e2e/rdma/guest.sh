@@ -61,7 +61,7 @@ put() { # put FILE PLACE: copies a program or a library into $guest, with the li
 archive() { (cd "$guest" && find . | "$root/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1); }
 
 base() { # the kernel, its modules and the programs that init needs
-  guest=$(mktemp -d)
+  guest=$(mktemp -d) && chmod 755 "$guest"
   local release=${kernel#linux-image-} patterns=("./boot/vmlinuz-*" "./lib/modules/*/modules.*") m
   for m in $modules; do patterns+=("./lib/modules/*/$m.ko*"); done
   dpkg-deb --fsys-tarfile "$cache/debs/${kernel}"_*.deb | tar x -C "$guest" --wildcards "${patterns[@]}"
@@ -82,7 +82,7 @@ base() { # the kernel, its modules and the programs that init needs
 boot() { # runs the guest and prints its console
   local emulator=$root/usr/bin/qemu-system-x86_64
   [ -x "$emulator" ] || emulator=$(command -v qemu-system-x86_64) || skip "qemu-system-x86_64 is missing"
-  guest=$(mktemp -d)
+  guest=$(mktemp -d) && chmod 755 "$guest"
   trap 'rm -rf "$guest" "$initrd"' EXIT
   initrd=$(mktemp)
   mkdir "$guest/t" && cp "$script" "$guest/t/run.sh"
@@ -91,7 +91,7 @@ boot() { # runs the guest and prints its console
   LD_LIBRARY_PATH=$path QEMU_MODULE_DIR=$root/$libraries/qemu timeout -s KILL "$limit" "$emulator" \
     -L "$root/usr/share/qemu" -L "$root/usr/share/seabios" -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
     -kernel "$cache/vmlinuz" -initrd "$initrd" -append "console=ttyS0 quiet panic=-1" \
-    -nographic -no-reboot -nodefaults -serial stdio </dev/null | tr -d '\r' | tee "$cache/console.log"
+    -nographic -no-reboot -nodefaults -serial stdio </dev/null | tr -d '\r' | sed -u 's/\x1b\[[0-9;?]*[A-Za-z]//g; s/^\x1bc//' | tee "$cache/console.log"
 }
 
 # Packages of another day, or another guest.

@@ -152,5 +152,11 @@ func opened(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%d files, %d mappings", files, strings.Count(string(maps), "tfcluster-collective-test"))
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pinned, _ := strings.Cut(string(status), "VmPin:") // what devices know
+	pinned, _, _ = strings.Cut(pinned, "\n")
+	return fmt.Sprintf("%d files, %d mappings, pinned: %s", files, strings.Count(string(maps), "tfcluster-collective-test"), strings.TrimSpace(pinned))
 }

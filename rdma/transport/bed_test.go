@@ -235,7 +235,8 @@ func (e *end) received(t testing.TB, c Completion) []byte {
 	return data
 }
 
-// open says what this process has open of a test: descriptors, mappings and goroutines of this package.
+// open says what this process has open of a test: descriptors, mappings, memory that a device knows, and goroutines of
+// this package.
 func open(t testing.TB) string {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -255,5 +256,17 @@ func open(t testing.TB) string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	goroutines := strings.Count(string(stacks), "(*link).read(") + strings.Count(string(stacks), "(*remote).follow(")
-	return fmt.Sprintf("%d files, %d mappings, %d goroutines", files, strings.Count(string(maps), "tfcluster-transport-test"), goroutines)
+	return fmt.Sprintf("%d files, %d mappings, %s, %d goroutines", files, strings.Count(string(maps), "tfcluster-transport-test"), pinned(t), goroutines)
+}
+
+// pinned returns the line of /proc/self/status about the memory that devices know.
+func pinned(t testing.TB) string {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(status), "VmPin:")
+	line, _, _ = strings.Cut(line, "\n")
+	return "pinned: " + strings.TrimSpace(line)
 }

@@ -8,12 +8,11 @@ import (
 
 // The memory of a connection beside the regions, in bytes.
 const (
-	recordRoom = 32      // of a record, and how many messages were taken
-	slotSize   = 128     // of a record and small data on their way
-	smallSize  = 96      // up to which data travels beside its record
-	stageSize  = 1 << 17 // of one of two buffers for data that the device does not know
-	ringSize   = 4096    // of the records that the peer writes
-	slotsSize  = credits * slotSize
+	recordRoom = 32 // of a record, and how many messages were taken
+	smallSize  = 96 // up to which data travels behind its record
+	slotSize   = recordRoom + smallSize
+	ringSize   = credits * slotSize // of the messages that the peer writes, and of those on their way to it
+	stageSize  = 1 << 17            // of one of two buffers for data that the device does not know
 )
 
 // buffers is a connection's memory.
@@ -27,12 +26,12 @@ type buffers struct {
 
 func newBuffers(domain *verbs.Domain) (_ *buffers, err error) {
 	b := &buffers{}
-	if b.mapping, err = verbs.Map(ringSize + slotsSize + 2*stageSize); err != nil {
+	if b.mapping, err = verbs.Map(2*ringSize + 2*stageSize); err != nil {
 		return nil, err
 	}
-	b.ring, b.slots = b.mapping[:ringSize], b.mapping[ringSize:][:slotsSize]
+	b.ring, b.slots = b.mapping[:ringSize], b.mapping[ringSize:][:ringSize]
 	for i := range b.stages {
-		b.stages[i] = b.mapping[ringSize+slotsSize+i*stageSize:][:stageSize]
+		b.stages[i] = b.mapping[2*ringSize+i*stageSize:][:stageSize]
 	}
 	if b.in, err = domain.Register(b.ring, verbs.LocalWrite|verbs.RemoteWrite); err == nil {
 		b.out, err = domain.Register(b.mapping[ringSize:], 0)

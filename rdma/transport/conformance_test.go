@@ -271,9 +271,8 @@ func forge(t *testing.T, to carrier, c Completion) {
 	case *remote:
 		to.mu.Lock()
 		defer to.mu.Unlock()
-		slot := to.memory.slots[:recordRoom]
-		c.append(slot[:0])
-		err = to.post(to.from(slot, verbs.Write{Remote: to.peer.ring.address, RemoteKey: to.peer.ring.key, Notify: true}))
+		message := c.append(to.memory.slots[:0])[:recordRoom]
+		err = to.post(to.from(message, verbs.Write{Remote: to.peer.ring.address, RemoteKey: to.peer.ring.key, Notify: true}))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ type offer struct {
 	ethernet bool
 	mtu      uint32
 	memory   window
-	ring     window // of records, messages of recordRoom bytes
+	ring     window // of messages
 }
 
 // window is memory that the peer may write to.
@@ -24,7 +24,7 @@ type window struct {
 }
 
 // offerSize is the size of an offer: queue pair, sequence number, GID, LID, link layer, MTU, two addresses with their
-// keys, and the number of records in the ring; in little-endian order.
+// keys, and the number of messages in the ring; in little-endian order.
 const offerSize = 4 + 4 + 16 + 2 + 1 + 1 + 2*(8+4) + 2
 
 func (o offer) encode() []byte {
@@ -60,7 +60,7 @@ func parseOffer(b []byte) (offer, error) {
 	}
 	switch n := binary.LittleEndian.Uint16(b[52:]); {
 	case n != credits:
-		return offer{}, fmt.Errorf("the peer's ring has %d records, not %d", n, credits)
+		return offer{}, fmt.Errorf("the peer's ring has %d messages, not %d", n, credits)
 	case o.mtu < minMTU || o.mtu > maxMTU:
 		return offer{}, fmt.Errorf("the peer's MTU is number %d", o.mtu)
 	}

@@ -24,21 +24,35 @@ func (r *remote) waitFor(until func() bool) error {
 	return nil
 }
 
-// post posts writes when the queue has room for them. Caller holds mu.
-func (r *remote) post(writes ...verbs.Write) error {
-	n := uint64(len(writes))
-	if err := r.waitFor(func() bool { return r.posted+n-r.completed <= requests }); err != nil {
+// hasRoom reports whether the queue has room for one more write. Caller holds mu.
+func (r *remote) hasRoom() bool { return r.posted-r.completed < requests }
+
+// post posts a write when the queue has room for it. Caller holds mu.
+func (r *remote) post(w verbs.Write) error {
+	if err := r.waitFor(r.hasRoom); err != nil {
 		return err
 	}
-	for i := range writes {
-		r.posted++
-		writes[i].ID = r.posted
+	return r.postNow(r.posted-r.signaled >= signalAt, w)
+}
+
+// postSignaled is post of a write whose completion is waited for. Caller holds mu.
+func (r *remote) postSignaled(w verbs.Write) error {
+	if err := r.waitFor(r.hasRoom); err != nil {
+		return err
 	}
-	writes[n-1].Signaled = true
-	if err := r.queue.Post(writes...); err != nil {
-		r.posted -= n
+	return r.postNow(true, w)
+}
+
+// postNow posts a write for which there is room. Caller holds mu.
+func (r *remote) postNow(signaled bool, w verbs.Write) error {
+	w.ID, w.Signaled = r.posted+1, signaled
+	if err := r.queue.Post(w); err != nil {
 		r.fail(err)
 		return err
+	}
+	r.posted++
+	if signaled {
+		r.signaled = r.posted
 	}
 	return nil
 }
@@ -52,30 +66,25 @@ func (r *remote) put(c Completion, data []byte) error {
 		return err
 	}
 	to := verbs.Write{Remote: r.peer.memory.address + uint64(r.room.Begin(c.Slot)+c.Offset), RemoteKey: r.peer.memory.key}
-	slot := r.memory.slots[at*slotSize:][:slotSize]
-	var small []verbs.Write
-	direct := false
+	message := c.append(r.memory.slots[at*slotSize:][:0])[:recordRoom]
 	var err error
-	switch {
-	case len(data) == 0:
-	case len(data) <= smallSize:
-		copy(slot[recordRoom:], data)
-		small = append(small, r.from(slot[recordRoom:][:len(data)], to))
-	default:
+	var direct uint64 // the last write that reads the caller's data
+	if len(data) <= smallSize {
+		message = append(message, data...)
+	} else {
 		direct, err = r.putPieces(to, data)
 	}
 	if err == nil {
 		r.repost(grantAt / 2)
-		binary.LittleEndian.PutUint64(c.append(slot[:0])[:recordRoom][recordSize:], r.reported)
+		binary.LittleEndian.PutUint64(message[recordSize:], r.reported)
 		r.sent++
-		record := r.from(slot[:recordRoom], verbs.Write{
-			Remote: r.peer.ring.address + at*recordRoom, RemoteKey: r.peer.ring.key, Notify: true, Immediate: c.Immediate,
-		})
-		err = r.post(append(small, record)...)
+		err = r.post(r.from(message, verbs.Write{
+			Remote: r.peer.ring.address + at*slotSize, RemoteKey: r.peer.ring.key, Notify: true, Immediate: c.Immediate,
+		}))
 		r.slots[at] = r.posted
 	}
-	if direct {
-		err = r.settle(err)
+	if direct > 0 {
+		err = r.settle(direct, err)
 	}
 	return err
 }
@@ -87,16 +96,19 @@ func (r *remote) from(part []byte, w verbs.Write) verbs.Write {
 	return w
 }
 
-// putPieces writes large data: from where it is, if the device knows that, else by way of the stages. Caller holds mu.
-func (r *remote) putPieces(to verbs.Write, data []byte) (direct bool, err error) {
+// putPieces writes large data: from where it is, if the device knows that, else by way of the stages. It returns the
+// last write that reads it where it is; 0: none. Caller holds mu.
+func (r *remote) putPieces(to verbs.Write, data []byte) (last uint64, err error) {
 	at, known := r.own.device.Contains(data)
-	direct = known && len(data) >= directSize
+	direct := known && len(data) >= directSize
 	for len(data) > 0 && err == nil {
 		piece := data[:min(len(data), pieceSize, int(r.device.port.MaxMessage))]
 		if direct {
 			to.Local, to.LocalKey, to.Size = at, r.own.device.LocalKey, uint32(len(piece))
 			at += uint64(len(piece))
-			err = r.post(to)
+			if err = r.postSignaled(to); err == nil {
+				last = r.posted
+			}
 		} else {
 			piece = piece[:min(len(piece), stageSize)]
 			err = r.putStaged(to, piece)
@@ -104,7 +116,7 @@ func (r *remote) putPieces(to verbs.Write, data []byte) (direct bool, err error)
 		to.Remote += uint64(len(piece))
 		data = data[len(piece):]
 	}
-	return direct, err
+	return last, err
 }
 
 // putStaged copies data to the next stage and writes it from there. Caller holds mu.
@@ -116,15 +128,15 @@ func (r *remote) putStaged(to verbs.Write, data []byte) error {
 	}
 	stage := r.memory.stages[i][:len(data)]
 	copy(stage, data)
-	err := r.post(r.from(stage, to))
+	err := r.postSignaled(r.from(stage, to))
 	r.stages[i] = r.posted
 	return err
 }
 
-// settle waits until the device does not read the data of writes any more. Caller holds mu.
-func (r *remote) settle(err error) error {
-	mine := r.posted
-	complete := func() bool { return r.completed >= mine }
+// settle waits until a write is complete, after an error, too: the device does not read its data any more. Caller
+// holds mu.
+func (r *remote) settle(write uint64, err error) error {
+	complete := func() bool { return r.completed >= write }
 	if err == nil {
 		err = r.waitFor(complete)
 	}

@@ -13,12 +13,14 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// The flow of messages. A message is an RDMA write of a record with an immediate, behind the writes of its data.
+// The flow of messages. A message is an RDMA write of a record with an immediate, behind the writes of its data. Small
+// data is in the message, behind the record, and the receiver puts it at its place.
 const (
 	credits  = queued          // messages that the peer has not taken
 	grantAt  = credits / 2     // messages taken, of which the peer is told by a grant: an empty write with their number
 	grants   = 4               // receives for grants: at most credits/grantAt are on their way
 	requests = 256             // writes that are not complete
+	signalAt = credits / 4     // writes of which one has a completion: each wakes a goroutine
 	settling = 2 * time.Second // for what the device does without the peer
 )
 
@@ -50,6 +52,7 @@ type flow struct {
 	over    error
 
 	posted, completed uint64          // writes
+	signaled          uint64          // the last one that has a completion of its own
 	sent, granted     uint64          // messages, and those that the peer has taken
 	slots             [credits]uint64 // the last write of each slot
 	stages            [2]uint64       // and of each stage
@@ -101,7 +104,12 @@ func (r *remote) grant() error {
 	if !r.repost(grantAt) {
 		return nil
 	}
-	return r.post(verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Notify: true, Immediate: uint32(r.reported)})
+	return r.post(r.granting())
+}
+
+// granting returns an empty write with the number of messages that were taken.
+func (r *remote) granting() verbs.Write {
+	return verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Notify: true, Immediate: uint32(r.reported)}
 }
 
 // repost posts a receive for each message that was taken, if there are so many; the caller reports them. Caller
@@ -130,7 +138,7 @@ func (r *remote) handle(c verbs.Completion) {
 		r.granted += uint64(c.Immediate - uint32(r.granted))
 		err = r.queue.PostReceives(1)
 	case c.Received:
-		err = r.receive(c.Immediate)
+		err = r.receive(c)
 	}
 	if err == nil && r.granted > r.sent {
 		err = fmt.Errorf("the peer has taken %d messages of %d", r.granted, r.sent)
@@ -140,16 +148,23 @@ func (r *remote) handle(c verbs.Completion) {
 	}
 }
 
-// receive takes a message's record from the ring. Caller holds mu.
-func (r *remote) receive(immediate uint32) error {
-	var record [recordRoom]byte // the peer may change the ring
-	copy(record[:], r.memory.ring[r.received%credits*recordRoom:])
-	c := parseRecord(record[:recordSize])
-	c.Immediate = immediate
-	if err := within(c, r.own.mapping.Segment().Layout()); err != nil {
+// receive takes a message from the ring. Caller holds mu.
+func (r *remote) receive(w verbs.Completion) error {
+	var message [slotSize]byte // the peer may change the ring
+	copy(message[:], r.memory.ring[r.received%credits*slotSize:])
+	c := parseRecord(message[:recordSize])
+	c.Immediate = w.Immediate
+	layout := r.own.mapping.Segment().Layout()
+	if err := within(c, layout); err != nil {
 		return fmt.Errorf("the peer sent %w", err)
 	}
-	r.granted = max(r.granted, binary.LittleEndian.Uint64(record[recordSize:]))
+	if w.Length != recordRoom {
+		if w.Length > slotSize || int64(w.Length) != recordRoom+c.Size {
+			return fmt.Errorf("the peer sent a message of %d bytes with a write of %d", w.Length, c.Size)
+		}
+		copy(r.own.mapping.Bytes()[layout.Begin(c.Slot)+c.Offset:], message[recordRoom:w.Length])
+	}
+	r.granted = max(r.granted, binary.LittleEndian.Uint64(message[recordSize:]))
 	r.received++
 	r.arrived = append(r.arrived, c)
 	return nil
@@ -165,6 +180,7 @@ func (r *remote) follow() {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
+		_ = r.queue.Fail() // also while the link is closed: the peer acknowledges nothing any more
 		r.fail(fmt.Errorf("the peer has ended, or the connection to it broke: %w", err))
 		return
 	}
@@ -198,16 +214,29 @@ func (r *remote) interrupt(reason error) {
 // close implements carrier.
 func (r *remote) close() error {
 	r.mu.Lock()
-	complete := func() bool { return r.completed >= r.posted }
-	if errors.Is(r.over, ErrClosed) && !r.closed {
-		r.awaitFor(settling, complete)
-		_ = r.conn.SetWriteDeadline(time.Now().Add(settling))
-		_, _ = r.conn.Write(binary.LittleEndian.AppendUint64(nil, r.sent)) // else the peer sees that the stream ends
+	if errors.Is(r.over, ErrClosed) {
+		r.finish()
 	}
 	_ = r.queue.Fail()
-	r.awaitFor(settling, complete)
+	r.awaitFor(settling, r.settled) // those behind the last one that is signaled end with the queue pair
 	r.mu.Unlock()
 	errs := []error{r.conn.Close()}
 	r.alive.Wait()
 	return errors.Join(append(errs, r.queue.Close(), r.memory.close())...)
+}
+
+// settled reports whether the writes with completions of their own are complete.
+func (r *remote) settled() bool { return r.completed >= r.signaled }
+
+// finish completes what was written, and tells the peer how much that is. Caller holds mu.
+func (r *remote) finish() {
+	r.awaitFor(settling, func() bool { return r.closed || r.hasRoom() })
+	if !r.closed && r.signaled < r.posted {
+		_ = r.postNow(true, r.granting()) // it completes those before
+	}
+	r.awaitFor(settling, func() bool { return r.closed || r.settled() })
+	if !r.closed {
+		_ = r.conn.SetWriteDeadline(time.Now().Add(settling))
+		_, _ = r.conn.Write(binary.LittleEndian.AppendUint64(nil, r.sent)) // else the peer sees that the stream ends
+	}
 }

@@ -103,7 +103,7 @@ func TestFallsBack(t *testing.T) {
 	}{
 		"peer without RDMA":  {TCP{}, "", "TCP: the peer has none"},
 		"no queue pair":      {v, "ibv_create_qp", "TCP: make a queue pair of stub_0: cannot allocate memory"},
-		"no memory for them": {v, "ibv_reg_mr", "TCP: register 4096 bytes with stub_0: cannot allocate memory"},
+		"no memory for them": {v, "ibv_reg_mr", "TCP: register 8192 bytes with stub_0: cannot allocate memory"},
 		"no connection":      {v, "rtr", "TCP: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
 		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
 	} {
@@ -179,6 +179,9 @@ func TestFails(t *testing.T) {
 		for _, data := range [][]byte{[]byte("small"), make([]byte, 1<<20)} {
 			t.Run(name, func(t *testing.T) {
 				defer stub.Stall(false)
+				if name == "key" && len(data) <= smallSize {
+					t.Skip("small data is put at its place by the peer's process")
+				}
 				v := openVerbs(t, settings)
 				a, b := connected(t, v, v, func() {})
 				c.happens(a, b)

@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -45,11 +46,25 @@ func (l *Library) OpenDevice(name string) (*Device, error) {
 		}
 		context, err := l.pointer(l.openDevice, device)
 		if err != nil {
-			return nil, fmt.Errorf("open /dev/infiniband/%s of %s: %w", text(head.File[:]), name, err)
+			file := "/dev/infiniband/" + text(head.File[:])
+			return nil, fmt.Errorf("open %s of %s: %w", file, name, refused(file, err))
 		}
 		return &Device{name, head.Transport == transportIWARP, l, context}, nil
 	}
 	return nil, fmt.Errorf("there is no RDMA device %s", name)
+}
+
+// refused returns EACCES or EPERM where a file may not be opened: libibverbs then looks for another one, and returns the
+// error of that.
+func refused(file string, err error) error {
+	fd, own := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if own == nil {
+		_ = unix.Close(fd)
+	}
+	if errors.Is(own, fs.ErrPermission) {
+		return own
+	}
+	return err
 }
 
 // Close closes the device. Everything of it has been closed before.
