@@ -48,7 +48,7 @@ def test_values_and_types(values: Any, types: list[str], rows: list[Any]) -> Non
     [
         (3.5, "gave one float as prediction"),
         (["a", None], "gave None"),
-        ({}, "without results"),
+        ({}, "an empty dict of results"),
         ({"a": [1], "b": [1, 2]}, "2 for 1"),
         ([{"a": 1}, {"b": 1}], "different names"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "datetime64"),
