@@ -36,6 +36,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a run's timeout ends it", testRunTimeout},
 		{"a step's timeout ends it", testStepTimeout},
 		{"stacks are of every task, whatever it does", testStacks},
+		{"why names the task that holds the others up", testWhy},
 		{"a gang is restarted on new ports with its checkpoints", testRestart},
 		{"resume uses an older run's checkpoints", testResume},
 		{"a lost agent is replaced", testAgentKilled},
