@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
@@ -56,7 +54,7 @@ func collective(c *fabric.Collective) *clusterpb.CollectivePort {
 		if n < 0 {
 			return nil
 		}
-		return proto.Int32(int32(n))
+		return new(int32(n))
 	}
 	return &clusterpb.CollectivePort{
 		Device: c.Device, Port: int32(c.Port), Gid: int32(c.GID),
