@@ -77,7 +77,11 @@ func TestLocked(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) }()
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
