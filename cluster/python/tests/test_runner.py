@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Agent
 
-from tfcluster import runner
+from tfcluster import modules, runner
 
 
 class Ran:
@@ -287,11 +287,11 @@ def test_unpack_twice_and_broken(tmp_path: Path) -> None:
         z.writestr("../outside.py", "x")
         z.writestr("a.py", "1")
     for _ in range(2):
-        runner.unpack(str(tmp_path / "m.zip"), str(tmp_path / "m"))
+        modules.unpack(str(tmp_path / "m.zip"), str(tmp_path / "m"))
     assert (tmp_path / "m" / "a.py").exists() and not (tmp_path / "outside.py").exists()
     (tmp_path / "bad.zip").write_text("no zip")
     with pytest.raises(zipfile.BadZipFile):
-        runner.unpack(str(tmp_path / "bad.zip"), str(tmp_path / "bad"))
+        modules.unpack(str(tmp_path / "bad.zip"), str(tmp_path / "bad"))
     assert not os.path.exists(tmp_path / "bad")
 
 

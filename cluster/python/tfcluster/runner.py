@@ -34,14 +34,12 @@ import linecache
 import os
 import pickle
 import re
-import shutil
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -49,6 +47,7 @@ from typing import Any
 from tfcluster import context, hints, hooks
 from tfcluster.channel import Channel
 from tfcluster.manifest import Manifest
+from tfcluster.modules import unpack
 from tfcluster.stacks import Stacks
 from tfcluster.stopping import Stopper
 
@@ -360,21 +359,6 @@ class SourceLoader:
 def remember_source(filename: str, source: str) -> None:
     """Register the source of code without a file here, for tracebacks and inspect."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-
-
-def unpack(archive: str, folder: str) -> None:
-    """Extract a zip of modules into folder, completely or not at all; several tasks may do so at once."""
-    if os.path.isdir(folder):
-        return
-    aside = f"{folder}.{os.getpid()}"
-    with zipfile.ZipFile(archive) as z:
-        z.extractall(aside)
-    try:
-        os.rename(aside, folder)
-    except OSError:
-        shutil.rmtree(aside, ignore_errors=True)
-        if not os.path.isdir(folder):
-            raise
 
 
 def name_cells(text: str) -> str:
