@@ -6,7 +6,8 @@ PREFIX is where the kernel tfcluster is installed. Rows are named as the design 
 encrypted channels beside one without, spark is row 4 on a standalone Spark, stop the stop of a fit, yarn row 7 on a
 Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
 rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer, install pip
-install and the first line of a task, sampling what an agent's samples cost it.
+install and the first line of a task, sampling what an agent's samples cost it, rdma the round trip of a message by each
+transport of collective calls.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -27,6 +28,7 @@ import rows_feed
 import rows_install
 import rows_kernel
 import rows_panel
+import rows_rdma
 import rows_sampling
 import rows_scale
 import rows_spark
@@ -54,6 +56,7 @@ ROWS = {
     "install": rows_install.install,
     "sampling": rows_sampling.sampling,
     "panel": rows_panel.panel,
+    "rdma": rows_rdma.rdma,
 }
 
 
