@@ -7,7 +7,7 @@ encrypted channels beside one without, spark is row 4 on a standalone Spark, sto
 Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
 rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer, install pip
 install and the first line of a task, sampling what an agent's samples cost it, stacks how long they take and what they
-cost the program.
+cost the program, rdma the round trip of a message by each transport of collective calls.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -28,6 +28,7 @@ import rows_feed
 import rows_install
 import rows_kernel
 import rows_panel
+import rows_rdma
 import rows_sampling
 import rows_scale
 import rows_spark
@@ -59,6 +60,7 @@ ROWS = {
     "panel": rows_panel.panel,
     "stacks": rows_stacks.stacks,
     "why": rows_why.why,
+    "rdma": rows_rdma.rdma,
 }
 
 

@@ -83,20 +83,20 @@ boot() { # runs the guest and prints its console
   local emulator=$root/usr/bin/qemu-system-x86_64
   [ -x "$emulator" ] || emulator=$(command -v qemu-system-x86_64) || skip "qemu-system-x86_64 is missing"
   guest=$(mktemp -d) && chmod 755 "$guest"
-  trap 'rm -rf "$guest" "$initrd"' EXIT
-  initrd=$(mktemp)
+  initrd=$(mktemp) console=$(mktemp)
+  trap 'rm -rf "$guest" "$initrd" "$console"' EXIT
   mkdir "$guest/t" && cp "$script" "$guest/t/run.sh"
   for file; do put "$file" "t/$(basename "$file")"; done
   archive | cat "$cache/base.gz" - >"$initrd"
   LD_LIBRARY_PATH=$path QEMU_MODULE_DIR=$root/$libraries/qemu timeout -s KILL "$limit" "$emulator" \
     -L "$root/usr/share/qemu" -L "$root/usr/share/seabios" -accel tcg,thread=multi -cpu max -smp 2 -m 2048 \
     -kernel "$cache/vmlinuz" -initrd "$initrd" -append "console=ttyS0 quiet panic=-1" \
-    -nographic -no-reboot -nodefaults -serial stdio </dev/null | tr -d '\r' | sed -u 's/\x1b\[[0-9;?]*[A-Za-z]//g; s/^\x1bc//' | tee "$cache/console.log"
+    -nographic -no-reboot -nodefaults -serial stdio </dev/null | tr -d '\r' | sed -u 's/\x1b\[[0-9;?]*[A-Za-z]//g; s/^\x1bc//' | tee "$console" || true # killed at the limit
 }
 
 # Packages of another day, or another guest.
 [ "$cache/.done" -nt "$here/guest.sh" ] && [ "$cache/.done" -nt "$here/init.sh" ] || prepare
-boot "$@" || true # killed at the limit
-status=$(sed -n 's/^guest: the script has ended with \([0-9]*\)$/\1/p' "$cache/console.log")
+boot "$@"
+status=$(sed -n 's/^guest: the script has ended with \([0-9]*\)$/\1/p' "$console")
 [ -n "$status" ] || { echo "the guest has not ended its script within $limit s"; exit 1; }
 exit "$status"
