@@ -45,24 +45,27 @@ type remote struct {
 	flow               // guarded by mu
 }
 
-// flow is what was sent and what has come, counted from the beginning.
+// flow is what was sent and what has come.
 type flow struct {
 	polling bool // a goroutine polls the queue, without mu
 	broken  bool // the queue cannot be polled
 	over    error
+	sending
+	receiving
+}
 
+// sending counts what was sent, from the beginning.
+type sending struct {
 	posted, completed uint64          // writes
 	signaled          uint64          // the last one that has a completion of its own
 	sent, granted     uint64          // messages, and those that the peer has taken
 	slots             [credits]uint64 // the last write of each slot
 	stages            [2]uint64       // and of each stage
 	stage             int             // the next one
-
-	incoming
 }
 
-// incoming is what the peer has sent.
-type incoming struct {
+// receiving counts what has come, from the beginning.
+type receiving struct {
 	arrived  []Completion // for next
 	received uint64       // messages
 	returned uint64       // by next

@@ -24,7 +24,7 @@ type Device struct {
 func (l *Library) OpenDevice(name string) (*Device, error) {
 	var devices uintptr
 	n, err := query[int32](func(address uintptr) (err error) {
-		devices, err = l.pointer(l.getDeviceList, address)
+		devices, err = l.pointer(getDeviceList, address)
 		return err
 	})
 	switch {
@@ -33,7 +33,7 @@ func (l *Library) OpenDevice(name string) (*Device, error) {
 	case err != nil:
 		return nil, fmt.Errorf("list the RDMA devices: %w", err)
 	default:
-		defer call(l.freeDeviceList, devices)
+		defer l.call(freeDeviceList, devices)
 	}
 	for i := range n {
 		device := *at[uintptr](devices + uintptr(i)*wordSize)
@@ -44,7 +44,7 @@ func (l *Library) OpenDevice(name string) (*Device, error) {
 		if text(head.Name[:]) != name {
 			continue
 		}
-		context, err := l.pointer(l.openDevice, device)
+		context, err := l.pointer(openDevice, device)
 		if err != nil {
 			file := "/dev/infiniband/" + text(head.File[:])
 			return nil, fmt.Errorf("open %s of %s: %w", file, name, refused(file, err))
@@ -69,7 +69,7 @@ func refused(file string, err error) error {
 
 // Close closes the device. Everything of it has been closed before.
 func (d *Device) Close() error {
-	if err := d.library.status(d.library.closeDevice, d.context); err != nil {
+	if err := d.library.status(closeDevice, d.context); err != nil {
 		return fmt.Errorf("close %s: %w", d.Name, err)
 	}
 	return nil
@@ -94,7 +94,7 @@ type Port struct {
 // Port returns the state of a port.
 func (d *Device) Port(number int) (Port, error) {
 	attr, err := query[portAttr](func(address uintptr) error {
-		return d.library.status(d.library.queryPort, d.context, uintptr(number), address)
+		return d.library.status(queryPort, d.context, uintptr(number), address)
 	})
 	if err != nil {
 		return Port{}, fmt.Errorf("query port %d of %s: %w", number, d.Name, err)
@@ -114,7 +114,7 @@ func (g GID) Address() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 // GID returns an entry of a port's table; an empty one is zero.
 func (d *Device) GID(port, index int) (GID, error) {
 	gid, err := query[GID](func(address uintptr) error {
-		return d.library.status(d.library.queryGID, d.context, uintptr(port), uintptr(index), address)
+		return d.library.status(queryGID, d.context, uintptr(port), uintptr(index), address)
 	})
 	if err != nil {
 		return GID{}, fmt.Errorf("query GID %d of port %d of %s: %w", index, port, d.Name, err)

@@ -107,8 +107,8 @@ type address struct {
 	_            uint8
 }
 
-// queueAttr is struct ibv_qp_attr.
-type queueAttr struct {
+// queueRecord is struct ibv_qp_attr.
+type queueRecord struct {
 	State           uint32 `c:"qp_state"`
 	_               uint32
 	MTU             uint32 `c:"path_mtu"`

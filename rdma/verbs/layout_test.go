@@ -25,7 +25,7 @@ var structures = []struct {
 	{"ibv_qp_cap", capacity{}, true},
 	{"ibv_qp_init_attr", queueInit{}, true},
 	{"ibv_ah_attr", address{}, true},
-	{"ibv_qp_attr", queueAttr{}, true},
+	{"ibv_qp_attr", queueRecord{}, true},
 	{"ibv_sge", element{}, true},
 	{"ibv_send_wr", sendRequest{}, true},
 	{"ibv_recv_wr", receiveRequest{}, true},

@@ -10,7 +10,7 @@ type Domain struct {
 
 // NewDomain makes a protection domain.
 func (d *Device) NewDomain() (*Domain, error) {
-	handle, err := d.library.pointer(d.library.allocDomain, d.context)
+	handle, err := d.library.pointer(allocDomain, d.context)
 	if err != nil {
 		return nil, fmt.Errorf("make a protection domain of %s: %w", d.Name, err)
 	}
@@ -19,7 +19,7 @@ func (d *Device) NewDomain() (*Domain, error) {
 
 // Close ends the domain, whose memory and queue pairs have been closed.
 func (p *Domain) Close() error {
-	if err := p.device.library.status(p.device.library.deallocDomain, p.handle); err != nil {
+	if err := p.device.library.status(deallocDomain, p.handle); err != nil {
 		return fmt.Errorf("close a protection domain of %s: %w", p.device.Name, err)
 	}
 	return nil
@@ -47,7 +47,7 @@ type Memory struct {
 // The error is ENOMEM where the process may not lock so many pages (RLIMIT_MEMLOCK).
 func (p *Domain) Register(memory []byte, access Access) (*Memory, error) {
 	l := p.device.library
-	handle, err := l.pointer(l.registerMemory, p.handle, addressOf(memory), uintptr(len(memory)), uintptr(access))
+	handle, err := l.pointer(registerMemory, p.handle, addressOf(memory), uintptr(len(memory)), uintptr(access))
 	if err != nil {
 		return nil, fmt.Errorf("register %d bytes with %s: %w", len(memory), p.device.Name, err)
 	}
@@ -68,7 +68,7 @@ func (m *Memory) Close() error {
 	}
 	handle := m.handle
 	m.handle = 0
-	if err := m.library.status(m.library.deregister, handle); err != nil {
+	if err := m.library.status(deregister, handle); err != nil {
 		return fmt.Errorf("deregister %d bytes: %w", m.size, err)
 	}
 	return nil

@@ -83,19 +83,19 @@ func (p *Domain) NewQueue(cfg QueueConfig) (_ *Queue, err error) {
 		q.memory.receives[i].Next = uintptr(unsafe.Pointer(&q.memory.receives[i+1]))
 	}
 	l := q.library
-	if q.channel, err = l.pointer(l.createChannel, p.device.context); err != nil {
+	if q.channel, err = l.pointer(createChannel, p.device.context); err != nil {
 		return nil, fmt.Errorf("its completion channel: %w", err)
 	}
 	if err := q.poller(); err != nil {
 		return nil, err
 	}
-	if q.cq, err = l.pointer(l.createCQ, p.device.context, uintptr(cfg.Sends+cfg.Receives+1), 0, q.channel, 0); err != nil {
+	if q.cq, err = l.pointer(createCQ, p.device.context, uintptr(cfg.Sends+cfg.Receives+1), 0, q.channel, 0); err != nil {
 		return nil, fmt.Errorf("its completion queue: %w", err)
 	}
 	if err := q.create(p, cfg); err != nil {
 		return nil, err
 	}
-	err = q.modify(queueAttr{State: stateInit, Port: uint8(cfg.Port), Access: uint32(LocalWrite | RemoteWrite)}, maskState|maskPkeyIndex|maskPort|maskAccess)
+	err = q.modify(queueRecord{State: stateInit, Port: uint8(cfg.Port), Access: uint32(LocalWrite | RemoteWrite)}, maskState|maskPkeyIndex|maskPort|maskAccess)
 	if err != nil {
 		return nil, fmt.Errorf("state INIT: %w", err)
 	}
@@ -128,7 +128,7 @@ func (q *Queue) create(p *Domain, cfg QueueConfig) error {
 		var made queueInit
 		made, err = query[queueInit](func(address uintptr) (err error) {
 			*at[queueInit](address) = init
-			q.handle, err = l.pointer(l.createQueue, p.handle, address)
+			q.handle, err = l.pointer(createQueue, p.handle, address)
 			return err
 		})
 		if err == nil {
@@ -140,10 +140,10 @@ func (q *Queue) create(p *Domain, cfg QueueConfig) error {
 }
 
 // modify changes attributes of the queue pair.
-func (q *Queue) modify(attr queueAttr, mask uintptr) error {
-	_, err := query[queueAttr](func(address uintptr) error {
-		*at[queueAttr](address) = attr
-		return q.library.status(q.library.modifyQueue, q.handle, address, mask)
+func (q *Queue) modify(attr queueRecord, mask uintptr) error {
+	_, err := query[queueRecord](func(address uintptr) error {
+		*at[queueRecord](address) = attr
+		return q.library.status(modifyQueue, q.handle, address, mask)
 	})
 	return err
 }
@@ -178,7 +178,7 @@ const (
 // Connect brings the queue pair to RTS, where it sends and receives. A peer that has no receive posted is tried again
 // for ever.
 func (q *Queue) Connect(path Path) error {
-	to := queueAttr{
+	to := queueRecord{
 		State: stateRTR, MTU: path.MTU, ReceiveNumber: path.Peer.Sequence, Destination: path.Peer.Queue, MaxPeerReads: 1, NotReadyTimer: notReadyTimer,
 		Address: address{LID: path.Peer.LID, ServiceLevel: uint8(path.Level), Port: uint8(q.port)},
 	}
@@ -189,7 +189,7 @@ func (q *Queue) Connect(path Path) error {
 	if err := q.modify(to, maskState|maskAddress|maskMTU|maskDestination|maskReceive|maskMaxPeerReads|maskNotReadyTimer); err != nil {
 		return fmt.Errorf("connect to the queue pair of %s (RTR): %w", path.Peer.GID.Address(), err)
 	}
-	from := queueAttr{
+	from := queueRecord{
 		State: stateRTS, SendNumber: path.Sequence, Timeout: uint8(path.Timeout), Retries: uint8(path.Retries), NotReadyRetries: notReadyForever, MaxReads: 1,
 	}
 	if err := q.modify(from, maskState|maskSend|maskTimeout|maskRetries|maskNotReadyRetries|maskMaxReads); err != nil {
@@ -201,7 +201,7 @@ func (q *Queue) Connect(path Path) error {
 // Fail brings the queue pair to the state ERR: what is outstanding completes with an error, and the device leaves the
 // memory of writes alone once it has.
 func (q *Queue) Fail() error {
-	if err := q.modify(queueAttr{State: stateError}, maskState); err != nil {
+	if err := q.modify(queueRecord{State: stateError}, maskState); err != nil {
 		return fmt.Errorf("end a queue pair of %s: %w", q.device.Name, err)
 	}
 	return nil
@@ -211,11 +211,11 @@ func (q *Queue) Fail() error {
 func (q *Queue) Close() error {
 	l := q.library
 	var errs []error
-	end := func(what string, function uintptr, handle *uintptr) {
+	end := func(what string, f function, handle *uintptr) {
 		if *handle == 0 {
 			return
 		}
-		if err := l.status(function, *handle); err != nil {
+		if err := l.status(f, *handle); err != nil {
 			errs = append(errs, fmt.Errorf("close %s of %s: %w", what, q.device.Name, err))
 		}
 		*handle = 0
@@ -224,13 +224,13 @@ func (q *Queue) Close() error {
 		errs = append(errs, q.ready.Close())
 		q.ready = nil
 	}
-	end("a queue pair", l.destroyQueue, &q.handle)
+	end("a queue pair", destroyQueue, &q.handle)
 	if q.taken > 0 { // the completion queue waits for it
-		call(l.acknowledgeEvents, q.cq, uintptr(q.taken))
+		l.call(acknowledgeEvents, q.cq, uintptr(q.taken))
 		q.taken = 0
 	}
-	end("a completion queue", l.destroyCQ, &q.cq)
-	end("a completion channel", l.destroyChannel, &q.channel)
+	end("a completion queue", destroyCQ, &q.cq)
+	end("a completion channel", destroyChannel, &q.channel)
 	if q.mapping != nil {
 		errs = append(errs, Unmap(q.mapping))
 		q.mapping, q.memory = nil, nil
@@ -253,7 +253,7 @@ func (q *Queue) Wait() error {
 	l, event := q.library, uintptr(unsafe.Pointer(&q.memory.event[0]))
 	err = raw.Read(func(uintptr) bool {
 		// It reads the descriptor, which does not block, and tells the device's library.
-		return int32(call(l.getEvent, q.channel, event, event+wordSize)) == 0
+		return int32(l.call(getEvent, q.channel, event, event+wordSize)) == 0
 	})
 	if errors.Is(err, ErrWoken) { // one more Wake meanwhile is for this return, too
 		err = errors.Join(err, q.ready.SetReadDeadline(time.Time{}))
@@ -262,7 +262,7 @@ func (q *Queue) Wait() error {
 		return fmt.Errorf("wait for completions of %s: %w", q.device.Name, err)
 	}
 	if q.taken++; q.taken == ackEvery {
-		call(l.acknowledgeEvents, q.cq, ackEvery)
+		l.call(acknowledgeEvents, q.cq, ackEvery)
 		q.taken = 0
 	}
 	return nil

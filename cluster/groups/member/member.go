@@ -38,7 +38,7 @@ type Config struct {
 	Note func(text string) // for the user
 }
 
-// DefaultMemory is the size of a vector in bytes; there is room for four.
+// DefaultMemory is the size of a vector in bytes; there is room for three.
 const DefaultMemory = 16 << 20
 
 // Member is a task's part in its group. Open makes it; it ends with Close.
