@@ -215,4 +215,4 @@ licenses: ## wheel/licenses.txt, those of the Go modules in the program
 	$(PYTHON) wheel/licenses.py
 
 clean: ## what was built and installed here
-	rm -rf bin build dist .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto $(WHEELENV) notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin build dist .bin .hadoop .rdma .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto $(WHEELENV) notebooks/tfcluster-runs tfcluster-runs

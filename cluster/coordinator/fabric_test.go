@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func reserveOn(t *testing.T, env map[string]string, fabrics ...*clusterpb.Fabric
 	return c, conns
 }
 
-// launched returns the environment of a task's launch.
+// launched returns the environment of each task's launch, with the port of its collective calls.
 func (c *coordinated) launched(conns []*agentConn, options *clusterpb.RunOptions) []map[string]string {
 	c.t.Helper()
 	if _, err := c.startRun(within(c.t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell"}, Options: options}); err != nil {
@@ -63,6 +64,9 @@ func (c *coordinated) launched(conns []*agentConn, options *clusterpb.RunOptions
 				maps.DeleteFunc(env, func(name, _ string) bool {
 					return !strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "GLOO_")
 				})
+				if p := l.GetCollective(); p != nil {
+					env["collective calls"] = fmt.Sprintf("%s:%d, GID %d", p.GetDevice(), p.GetPort(), p.GetGid())
+				}
 				envs = append(envs, env)
 			}
 		}
@@ -92,8 +96,8 @@ func TestNetworkSettings(t *testing.T) {
 			&clusterpb.RunOptions{Env: map[string]string{"NCCL_SOCKET_IFNAME": "x"}},
 			"network: RoCE v2 on mlx5_0:1, 100 Gb/s, on all 2 executors",
 			[]map[string]string{
-				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_GID_INDEX": "3"},
-				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0"}, // the zygote has its own NCCL_IB_GID_INDEX
+				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_GID_INDEX": "3", "collective calls": "mlx5_0:1, GID 3"},
+				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "collective calls": "mlx5_0:1, GID 3"}, // the zygote has its own NCCL_IB_GID_INDEX
 			},
 		},
 		{

@@ -31,6 +31,13 @@ DEVICE = {
     "ports/1/gid_attrs/ndevs/0": "eth0",
     "ports/1/gid_attrs/ndevs/1": "eth0",
 }
+SUM = """
+def summed(args, ctx):
+    import numpy as np
+    import tfcluster.collective as collective
+
+    return float(collective.all_reduce(np.ones(1000, dtype="float32")).sum())
+"""
 RESERVE = "%tfcluster reserve --workers 2 --no-zygote --framework none"
 
 
@@ -77,8 +84,8 @@ def test_without_a_device(notebook: Notebook) -> None:
     assert "auto" in cell.error and "rdma" in cell.error, cell.all
 
 
-def test_with_a_device(root: pathlib.Path, notebook: Notebook) -> None:
-    """The files of a RoCE device below another root give the settings for it."""
+def add_device(root: pathlib.Path) -> None:
+    """Write the files of a RoCE device below a root."""
     for name, content in DEVICE.items():
         path = root / "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +96,11 @@ def test_with_a_device(root: pathlib.Path, notebook: Notebook) -> None:
     (root / "sys/class/infiniband").mkdir()
     target = "../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0"
     (root / "sys/class/infiniband/mlx5_0").symlink_to(target)
+
+
+def test_with_a_device(root: pathlib.Path, notebook: Notebook) -> None:
+    """The files of a RoCE device below another root give the settings for it."""
+    add_device(root)
     notebook.ok(RESERVE)
     notebook.ok(VARIABLES)
     said = status(notebook)
@@ -102,3 +114,24 @@ def test_with_a_device(root: pathlib.Path, notebook: Notebook) -> None:
     assert got == {"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_GID_INDEX": "1"}, got
     assert started(notebook, "--fabric rdma")["NCCL_NET"] == "IB"
     assert started(notebook, "--env NCCL_IB_GID_INDEX=7")["NCCL_IB_GID_INDEX"] == "7"
+
+
+@pytest.fixture
+def two_hosts(env: dict[str, str]) -> None:
+    """Have the executors of this machine count as two hosts."""
+    env["TFCLUSTER_TEST_HOSTS"] = "2"
+
+
+@pytest.mark.usefixtures("two_hosts")
+def test_collective_without_the_device(root: pathlib.Path, notebook: Notebook) -> None:
+    """Where the port that was chosen cannot be used after all, collective calls use TCP, and each task says why."""
+    add_device(root)
+    notebook.ok(RESERVE)
+    notebook.ok(SUM)
+    why = status(notebook)["why"]
+    cell = notebook.ok("run = %tfcluster start --wait summed\nrun.results")
+    assert ast.literal_eval(cell.result) == {"worker:0": 2000.0, "worker:1": 2000.0}, cell.all
+    notes = cell.all.count("collective calls between hosts use TCP, not RDMA by mlx5_0: ")
+    assert notes == (0 if why else 2), cell.all
+    cell = notebook.ok("run = %tfcluster start --wait --fabric tcp summed\nrun.results")
+    assert "not RDMA by" not in cell.all, cell.all
