@@ -87,10 +87,9 @@ func (s sizes) typeSpec(name string, typ ast.Expr) {
 	}
 }
 
-// isConfiguration reports, by its name, whether a struct is plain configuration or a record of plain values, such as
-// those that a C library defines.
+// isConfiguration reports, by its name, whether a struct is plain configuration or a record of plain values.
 func isConfiguration(name string) bool {
-	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input", "verbs.queueAttr", "verbs.functions"} {
+	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}
