@@ -89,11 +89,10 @@ type Status uint32
 
 // The values that mean something to a user of connections that only write.
 const (
-	Success          Status = 0
-	Flushed          Status = 5  // the connection had ended before
-	RemoteAccess     Status = 10 // the peer's device refused the key or the place
-	RetriesExceeded  Status = 12 // the peer's device did not answer
-	NotReadyExceeded Status = 13 // the peer had no receive
+	Success         Status = 0
+	Flushed         Status = 5  // the connection had ended before
+	RemoteAccess    Status = 10 // the peer's device refused the key or the place
+	RetriesExceeded Status = 12 // the peer's device did not answer
 )
 
 // Poll returns completions in the slice that it is given, at most 16.
