@@ -570,11 +570,11 @@ const file_cluster_clusterpb_manifest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
 	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\tGitCommit\x12\x16\n" +
 	"\x06commit\x18\x01 \x01(\tR\x06commit\x12\x16\n" +
 	"\x06branch\x18\x02 \x01(\tR\x06branch\x12\x14\n" +
-	"\x05dirty\x18\x03 \x01(\bR\x05dirtyB2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
+	"\x05dirty\x18\x03 \x01(\bR\x05dirtyJ\x04\b\x04\x10\x05B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
 var (
 	file_cluster_clusterpb_manifest_proto_rawDescOnce sync.Once
