@@ -11,6 +11,8 @@ def test_nothing_is_sent_before_a_mark() -> None:
     begun: list[str] = []
     activity = Activity(lambda: begun.append("begun"))
     activity.program_ended()
+    with activity.during(CHECKPOINT):
+        pass
     assert activity.changes() is None and not begun
     activity.enter(FIRST_STEP)
     activity.mark()

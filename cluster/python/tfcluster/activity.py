@@ -65,7 +65,13 @@ class Activity:
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Context of a phase, after which the program is in the one before again."""
+        """Context of a phase, after which the program is in the one before again; nothing before the first mark.
+
+        A program that only saves or evaluates has no steps, and must not be taken for one that stalls.
+        """
+        if not self.begun:
+            yield
+            return
         before = self._phase
         self.enter(phase)
         try:

@@ -58,7 +58,7 @@ def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[...
 
     @functools.wraps(evaluate)
     def evaluate_and_keep(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with channel.activity.during(activity.VALIDATION) if channel.activity.begun else contextlib.nullcontext():
+        with channel.activity.during(activity.VALIDATION):
             found = evaluate(self, *args, **kwargs)
         with contextlib.suppress(Exception):  # a metric may be anything
             metrics = self.get_metrics_result()
