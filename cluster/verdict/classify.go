@@ -257,8 +257,11 @@ func byCPU(f Finding, main stack, s *clusterpb.Snapshot) Finding {
 	case f.CPU >= busy:
 		f.Class, f.Detail = Computing, ""
 		f.firm = !main.native && !main.bare && !main.thread // a library may wait for others without giving up the CPU
-	case main.native && f.CPU < idle && len(s.GetThreads()) > 0:
+	case main.native && len(s.GetThreads()) == 0:
+	case main.native && f.CPU < idle:
 		f.Class, f.Detail = Collective, ""
+	case main.native, main.bare && f.CPU >= idle:
+		f.Class, f.Detail = Computing, ""
 	case main.bare:
 		f.Class, f.Detail = Lock, waitLock.detail()
 	case f.Class == Unknown && runs:

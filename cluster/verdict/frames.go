@@ -165,14 +165,24 @@ func base(function string) string {
 
 // place is where a frame of the program is: load_batch (mnist.py:33).
 func place(f *clusterpb.Frame) string {
-	at := path.Base(f.GetFile())
+	at := shortened(path.Base(f.GetFile()))
 	if f.GetLine() > 0 {
 		at = fmt.Sprintf("%s:%d", at, f.GetLine())
 	}
 	if name := local(f.GetFunction()); name != "" && name != "<module>" {
-		return fmt.Sprintf("%s (%s)", name, at)
+		at = fmt.Sprintf("%s (%s)", shortened(name), at)
 	}
 	return at
+}
+
+// longest is the number of characters of a function's name that a verdict has.
+const longest = 60
+
+func shortened(name string) string {
+	if runes := []rune(name); len(runes) > longest {
+		return string(runes[:longest]) + "…"
+	}
+	return name
 }
 
 // phases match the names of a program's functions that say what it does outside of training steps.

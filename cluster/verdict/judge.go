@@ -32,13 +32,22 @@ func Judge(run Run, tasks []Task) Verdict {
 	e.sort()
 	v := e.verdict()
 	v.Findings = e.found
-	v.Stuck = !v.Moves && !e.serves && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
+	v.Stuck = !v.Moves && !e.serves && !e.onGPU() && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
 	v.Phase = e.phase(v.Culprits)
 	v.Computing = len(v.Culprits) > 0 && !slices.ContainsFunc(e.indexes(v.Culprits), func(i int) bool {
 		return e.found[i].Class != Computing || e.found[i].Detail != ""
 	})
 	return v
 }
+
+// onGPU returns whether a task may compute on its GPU: its stack shows native code, and its GPU is used. A collective
+// operation of NCCL uses it, too.
+func (e *evidence) onGPU() bool {
+	return len(e.with(e.waiting, func(i int) bool { return !e.found[i].firm && e.tasks[i].GPU >= busyGPU })) > 0
+}
+
+// busyGPU is the use of a GPU, in percent, from which on something runs on it.
+const busyGPU = 5
 
 // sort divides the tasks that train by what they are doing.
 func (e *evidence) sort() {
@@ -149,7 +158,7 @@ func (e *evidence) allWait() Verdict {
 	} {
 		if len(apart) > 0 && len(apart) < len(e.waiting) {
 			v := e.culprits(apart, false)
-			v.Text = e.perhapsText(apart)
+			v.Guess, v.Text = true, e.perhapsText(apart)
 			return v
 		}
 	}
@@ -266,7 +275,7 @@ func (e *evidence) minority(of []int, key func(int) string) []int {
 
 // idleGPUs returns the tasks whose GPUs are idle while those of the others wait at full use, as NCCL does.
 func (e *evidence) idleGPUs() []int {
-	quiet := e.with(e.waiting, func(i int) bool { return e.tasks[i].GPU >= 0 && e.tasks[i].GPU < 5 })
+	quiet := e.with(e.waiting, func(i int) bool { return e.tasks[i].GPU >= 0 && e.tasks[i].GPU < busyGPU })
 	if full := e.with(e.waiting, func(i int) bool { return e.tasks[i].GPU > 90 }); len(full)+len(quiet) < len(e.waiting) {
 		return nil
 	}

@@ -146,14 +146,20 @@ func (m *Monitor) limit() time.Duration {
 
 func (m *Monitor) limitOf(p Phase) time.Duration {
 	least := outsideLimit
-	if p == Steps || p == computingPhase && m.reportsSteps() {
+	switch {
+	case p == Steps, p == computingPhase && m.reportsSteps() && m.inSteps():
 		least = max(stepLimit, factor*m.steps.median())
+	case p == computingPhase && !m.inSteps():
+		least = factor * outsideLimit // a framework may compile for minutes, on one host longer than on another
 	}
 	if p == Steps { // a stall that has ended does not make the next one normal
 		return least
 	}
 	return max(least, factor*m.gaps[p])
 }
+
+// inSteps returns whether every task is within training steps.
+func (m *Monitor) inSteps() bool { return m.count[phaseKey+string(Steps)] == len(m.tracks) }
 
 // reportsSteps returns whether the programs report steps, rather than making collective operations only.
 func (m *Monitor) reportsSteps() bool {
@@ -196,7 +202,7 @@ func (m *Monitor) Judged(v *Verdict, now time.Time) (changed bool) {
 // waits for something after training.
 func (m *Monitor) shows(v *Verdict) bool {
 	after := m.count[phaseKey+string(AfterTraining)] == len(m.tracks)
-	return v.Held && len(v.Culprits) > 0 || v.Stuck && !after
+	return v.Held && len(v.Culprits) > 0 && (!v.Guess || v.Stuck) || v.Stuck && !after
 }
 
 // Line returns the line of the last verdict; "" if the run makes progress, or nothing is wrong.

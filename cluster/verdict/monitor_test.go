@@ -214,6 +214,17 @@ func TestQuiet(t *testing.T) {
 			t.Error("there is no line for one that is blocked")
 		}
 	})
+	t.Run("one that compiles longer than the others", func(t *testing.T) {
+		t.Parallel()
+		c := newClock(t)
+		c.report(0, FirstStep, "", 0)
+		if line := c.judged(100*time.Second, computingVerdict); line != "" {
+			t.Errorf("the line is %q after 100 s", line)
+		}
+		if line := c.judged(100*time.Second, computingVerdict); line == "" {
+			t.Error("there is no line after 200 s")
+		}
+	})
 	t.Run("after training", func(t *testing.T) {
 		t.Parallel()
 		c := newClock(t)

@@ -112,6 +112,8 @@ type Verdict struct {
 	Moves bool
 	// Held: other tasks wait for the culprits.
 	Held bool
+	// Guess: the culprits wait like the others, and differ in something else.
+	Guess bool
 	// Stuck: no task is seen to compute, so that something is wrong even if there are no culprits.
 	Stuck bool
 	// Computing: each culprit computes, and may go on by itself.
