@@ -1,7 +1,8 @@
 """A program that stalls on purpose: python stalls.py FRAMEWORK KIND [SECONDS]. Every task runs it.
 
 At a step the tasks of BLAMED do something that holds the others up, and say so by a file stalled-RANK in the folder
-$TFCLUSTER_TEST. `none` is no stall: the program trains for some seconds.
+$TFCLUSTER_TEST. `none` is no stall: the program trains for some seconds. `slow` is none either: one task is slower than
+the others.
 """
 
 import gc
@@ -116,7 +117,9 @@ def end():
 
 
 def jitter(n):
-    """A step's work on this task, which differs."""
+    """A step's work on this task, which differs; one straggles if asked to."""
+    if KIND == "slow" and blamed:
+        time.sleep(0.15)
     time.sleep(0.02 + 0.03 * np.random.default_rng([rank, n]).random())
 
 

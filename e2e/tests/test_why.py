@@ -11,13 +11,14 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import ROOT, Notebook, wait_for
+from conftest import DEADLINE, ROOT, Notebook, wait_for
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ["fifo", "lock", "sigstop", "sleep", "fewer", "checkpoint", "deadlock", "gc", "export"]
@@ -67,7 +68,7 @@ class Stalls:
         for path in [*self.home.glob("stalled-*"), *self.home.glob("fifo-*")]:
             path.unlink()
         self.notebook.ok(f"%tfcluster start stalls.py {framework} {kind} {seconds}")
-        if kind != "none":
+        if kind not in ("none", "slow"):
             wait_for(f"the stall {kind}", lambda: any(self.home.glob("stalled-*")) or not self.active())
             assert self.active(), self.notebook.ok("%tfcluster logs -n 50").all
 
@@ -159,6 +160,46 @@ def test_the_line_comes_and_goes(stalls: Stalls) -> None:
     assert "no run is active: run 1 was stopped" in book.ok("%tfcluster why --now").all
     verdict = book.ok("verdict = cluster.why()\nprint(sorted(verdict), verdict['run'])")
     assert "['certain', 'culprits', 'run', 'tasks', 'text'] 1" in verdict.text
+
+
+@pytest.mark.parametrize("stalls", ["collective"], indirect=True)
+def test_a_straggler(stalls: Stalls) -> None:
+    """All make the same steps; the one that needs longer for its own part is marked."""
+    stalls.start("collective", "slow")
+
+    def slow() -> list[str]:
+        return [task["task"] for task in stalls.run()["tasks"] if task["slowdown"] > 1.5]
+
+    wait_for("the straggler", lambda: slow() == ["worker:1"])
+    shown = stalls.notebook.ok("%tfcluster status").all
+    assert re.search(r"worker:1 takes 0\.\d+ s for a step on its own, \d\.\d× the median", shown), shown
+    assert stalls.run()["stall"] == ""
+
+
+@pytest.mark.parametrize("stalls", ["collective"], indirect=True)
+def test_processes_die_meanwhile(stalls: Stalls) -> None:
+    """One clear line says it, and nothing is left."""
+    stalls.start("collective", "sleep")
+    env = stalls.notebook.env
+
+    def begin() -> subprocess.Popen[str]:
+        command = [env["TFCLUSTER_BINARY"], "why"]
+        asked = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)  # between the two snapshots, more or less
+        return asked
+
+    asked = begin()
+    os.kill(next(task["pid"] for task in stalls.run()["tasks"] if task["task"] == "worker:1"), signal.SIGKILL)
+    out, err = asked.communicate(timeout=DEADLINE)
+    assert "worker:1" in out and not err.strip(), (out, err)
+    wait_for("the end of the run", lambda: not stalls.active())
+    assert "run 1 failed" in (found := stalls.why())["text"] and found["culprits"] == ["worker:1"], found
+    stalls.start("collective", "sleep")
+    asked = begin()
+    os.kill(json.loads(stalls.shell("status", "--json"))["driver_pid"], signal.SIGKILL)
+    out, err = asked.communicate(timeout=DEADLINE)
+    assert asked.returncode != 0 and len(err.strip().splitlines()) <= 3 and "driver" in err, (out, err)
+    stalls.reset()  # with another driver, which ends with the notebook
 
 
 @contextlib.contextmanager

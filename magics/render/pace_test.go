@@ -54,6 +54,12 @@ func TestStragglers(t *testing.T) {
 			[]string{"behind"},
 		},
 		{
+			"the tasks report no steps", "running", 0,
+			[]*clusterpb.TaskStatus{task("worker:0", "running", 0), {Task: "worker:1", State: "running", OwnStepSeconds: 0.42, Slowdown: 3.2}},
+			[]string{"worker:1 takes 0.42 s for a step on its own, 3.2× the median", "(3.2× slower)"},
+			[]string{"behind", " (3.2×  "},
+		},
+		{
 			"it is over", "finished", 1,
 			[]*clusterpb.TaskStatus{task("worker:0", "exited", 12), task("worker:1", "exited", 7)},
 			[]string{"100 %", "step 12 of 12"},

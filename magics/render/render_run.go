@@ -57,10 +57,7 @@ func done(p *clusterpb.Report, step int64) float64 {
 // ProgressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left". The step is
 // the slowest task's.
 func ProgressText(st *clusterpb.RunStatus) string {
-	p := st.GetProgress()
-	if p == nil {
-		return ""
-	}
+	p := st.GetProgress() // nil in a program that makes collective operations only
 	var parts []string
 	of := func(noun string, at, total int64) {
 		switch {
@@ -157,7 +154,7 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 		case behind > 0:
 			row[3].Text, row[3].Tone = row[3].Text+" ("+Thousands(behind)+" behind)", ToneBusy
 		default:
-			row[3].Text, row[3].Tone = row[3].Text+" ("+times(slowdown)+" slower)", ToneBusy
+			row[3].Text, row[3].Tone = strings.TrimSpace(row[3].Text+" ("+times(slowdown)+" slower)"), ToneBusy
 		}
 		t.Rows = append(t.Rows, row)
 	}
