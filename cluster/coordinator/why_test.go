@@ -54,15 +54,21 @@ func (s *stalling) during(d time.Duration) {
 			"0": {Function: "all_reduce", File: "/run/python-0a/tfcluster/collective.py", Line: 80},
 			"1": {Function: "load_batch", File: "/home/me/mnist.py", Line: 33, Code: "f.read()"},
 		} {
-			there := false
-			s.do(func() { there = s.execs.agents[id] != nil })
-			if !there { // it was replaced
-				continue
-			}
-			if round := s.question(id); round != 0 {
+			round := int32(0)
+			s.do(func() {
+				if conn := s.execs.agents[id]; conn != nil { // otherwise it was replaced
+					for _, in := range conn.take() {
+						round = max(round, in.GetTakeSnapshot().GetRound())
+					}
+				}
+			})
+			if round != 0 {
 				s.looks++
 				thread := &clusterpb.ThreadStack{Main: true, State: "S", WaitChannel: "pipe_read", Frames: []*clusterpb.Frame{frame}}
 				s.do(func() {
+					if s.execs.agents[id] == nil {
+						return
+					}
 					s.agentMessage(s.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
 						Round: round, Snapshot: &clusterpb.Snapshot{Task: "worker:" + string(id), Pid: 9, Source: clusterpb.FromPython, Process: &clusterpb.ProcessState{State: "S"}, Threads: []*clusterpb.ThreadStack{thread}},
 					}}})
