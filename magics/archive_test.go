@@ -94,7 +94,7 @@ func pastDir(t *testing.T) string {
 	return dir
 }
 
-// TestOver: logs and history of clusters that are over, by their own name and the
+// TestOver: logs, history and why of clusters that are over, by their own name and the
 // engine's.
 func TestOver(t *testing.T) {
 	t.Parallel()
@@ -128,6 +128,8 @@ see| run  program   state     took      application
 see|   3  main_fun  finished  00:01:15  application_1_0001 finished
 see| application_1_0002 failed: AM expired, no run
 `},
+		{"why -c yarn-2", "out| cluster yarn-2: released 2026-01-02 03:04:05\nsee| no run is active: run 3 finished after 75 s\n"},
+		{"why -c local-1", "out| cluster local-1: released 2026-01-02 03:04:05\nsee| no run has been started\n"},
 		{"history -c application_1_0009", "out| cluster yarn-1: released 2026-01-02 03:04:05\nsee| no runs yet\nsee| application_1_0009 killed: by root, no run\n"},
 		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 starts another one\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {

@@ -5,16 +5,18 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/verdict"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 func whyVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{jsonOption(), clusterOption(), nowOption()}, Example: "why --now",
+			Options: []command.Option{jsonOption(), pastClusterOption(), nowOption()}, Example: "why --now",
 			Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice it says that it is not sure; stacks shows more.",
 		},
 		run: (*invocation).why,
@@ -24,20 +26,38 @@ func whyVerb() row {
 // whyWait bounds the call: the driver answers before, also if agents do not.
 const whyWait = time.Minute
 
-// why shows which tasks hold the active run up.
+// why shows which tasks hold the active run up, or how the last run of a cluster ended, also of one that is over.
 func (inv *invocation) why(ctx context.Context) (result.Value, error) {
-	m, err := inv.session.Pick(ctx, inv.Command)
+	reply, err := inv.verdict(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, whyWait)
-	defer cancel()
-	reply, err := m.Client.Why(ctx, &clusterpb.WhyRequest{})
-	if err != nil {
-		return nil, m.Explain(err)
-	}
 	data := whyData(reply)
 	return inv.answer(data, data, func() render.Bundle { return render.WhyView(reply) })
+}
+
+func (inv *invocation) verdict(ctx context.Context) (*clusterpb.WhyReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, whyWait)
+	defer cancel()
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err == nil {
+		reply, err := m.Client.Why(ctx, &clusterpb.WhyRequest{})
+		if err = m.Explain(err); err == nil || !session.IsOver(err) {
+			return reply, err
+		}
+	}
+	h, past, err := inv.recall(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var last *clusterpb.RunStatus
+	if runs := h.GetRuns(); len(runs) > 0 {
+		last = runs[len(runs)-1]
+	}
+	if past != nil && !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(past) + "\n")
+	}
+	return verdict.Ended(last), nil
 }
 
 // The JSON of why --json.
