@@ -54,7 +54,7 @@ func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveReques
 // savingProgram is the beginning of a program whose first worker saves checkpoints in TensorFlow's format,
 // and whose evaluator reads them.
 const savingProgram = `
-import os, pathlib, signal, sys, threading, time, tfcluster
+import os, pathlib, signal, sys, time, tfcluster
 ctx = tfcluster.context()
 folder = pathlib.Path(ctx.checkpoint_dir)
 first, again = ctx.is_chief, (folder / "checkpoint").exists()
@@ -174,11 +174,11 @@ print(ctx.task_index, "reads", [pathlib.Path(p).read_text() for p in ctx.local_c
 func copiesCheckpoints(t *testing.T, c *clustertest.Cluster) {
 	r := c.Script(savingProgram+`
 (folder / "both").write_text("of worker " + str(ctx.task_index))
-evaluated = threading.Event()
-signal.signal(signal.SIGUSR2, lambda *_: evaluated.set())
+evaluated = [] # an Event has a lock, which the main thread may hold when the handler is called
+signal.signal(signal.SIGUSR2, lambda *_: evaluated.append(True))
 if first:
     save(1)
-    while not evaluated.wait(.1): pass
+    while not evaluated: time.sleep(.01)
     for n in range(2, 6): save(n)
     export = pathlib.Path(ctx.export_dir, "variables")
     export.mkdir()

@@ -68,7 +68,12 @@ page.on("response", (r) => {
     seen.failed.push({ method: r.request().method(), url: hide(r.url()), status: r.status(), reason: "" });
   }
 });
+/** The page is being loaded again or closed, which aborts its requests. */
+let leaving = false;
 page.on("requestfailed", (r) => {
+  if (leaving && r.failure()?.errorText === "net::ERR_ABORTED") {
+    return;
+  }
   seen.failed.push({
     method: r.method(),
     url: hide(r.url()),
@@ -296,7 +301,9 @@ const actions = {
   choose: (given) => page.locator(before(given)).first().selectOption(after(given)),
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
   reload: async () => {
+    leaving = true;
     await page.reload();
+    leaving = false;
     await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
     await marked();
     await idle();
@@ -342,6 +349,7 @@ try {
 await look().catch((error) => {
   seen.error ||= hide(`look: ${error.message}`);
 });
+leaving = true;
 await browser.close();
 console.log(JSON.stringify(seen));
 process.exitCode = seen.error ? 1 : 0;

@@ -198,7 +198,7 @@ def test_processes_die_meanwhile(stalls: Stalls) -> None:
     asked = begin()
     os.kill(json.loads(stalls.shell("status", "--json"))["driver_pid"], signal.SIGKILL)
     out, err = asked.communicate(timeout=DEADLINE)
-    assert asked.returncode != 0 and len(err.strip().splitlines()) <= 3 and "driver" in err, (out, err)
+    assert "the cluster's driver died during the run" in out and not err.strip(), (out, err)
     stalls.reset()  # with another driver, which ends with the notebook
 
 
