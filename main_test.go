@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
@@ -96,9 +97,7 @@ func TestHelp(t *testing.T) {
 func fakePython(t *testing.T, facts string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "python3")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+facts+"'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, "#!/bin/sh\necho '"+facts+"'\n")
 	return path
 }
 

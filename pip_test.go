@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	packages "github.com/tfcluster/tfcluster/cluster/python"
 )
 
@@ -29,23 +29,13 @@ func newPipInstalled(t *testing.T) pipInstalled {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, content)
 	}
-	from, err := os.Open(os.Args[0])
+	program, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer from.Close()
-	to, err := os.OpenFile(filepath.Join(p.prefix, "bin", "tfcluster"), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer to.Close()
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(p.prefix, "bin", "tfcluster"), program)
 	return p
 }
 
@@ -201,9 +191,7 @@ func TestPythonWithPackage(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, "#!/bin/sh\n")
 		return path
 	}
 	write(filepath.Join(environment, "pyvenv.cfg"))
@@ -231,9 +219,7 @@ func TestActiveEnvironments(t *testing.T) {
 	t.Parallel()
 	p := newPipInstalled(t)
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(other, "python3"), "#!/bin/sh\nexit 1\n")
 	own, active := filepath.Join(p.prefix, "bin", "python"), filepath.Join(other, "python3")
 	project := t.TempDir()
 	behind := filepath.Join(project, "bin", "python3")
@@ -258,7 +244,7 @@ func TestActiveEnvironments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, _ := p.runWith(t, append(tt.env, "PATH="+other+":"+filepath.Dir(behind)+":/usr/bin:/bin"), "doctor")
-			if !strings.Contains(out, tt.want+" for its packages") {
+			if !strings.Contains(out, " "+tt.want+" ") {
 				t.Errorf("doctor does not ask %s:\n%s", tt.want, out)
 			}
 		})

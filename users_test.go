@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/magics"
 )
 
@@ -118,9 +119,7 @@ func twoUsers(t *testing.T) (a, b user) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(u.program, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, u.program, program)
 	if err := os.Mkdir(u.tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // findTensorBoard is a Python with TensorBoard.
@@ -168,13 +170,9 @@ func TestBoard(t *testing.T) {
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho 'No module named tensorboard' >&2\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, broken, "#!/bin/sh\necho 'No module named tensorboard' >&2\nexit 1\n")
 	silent := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, silent, "#!/bin/sh\nexec sleep 600\n")
 	for name, in := range map[string]struct {
 		python, want string
 		canceled     bool
@@ -203,9 +201,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 func TestCloseWhileStarting(t *testing.T) {
 	t.Parallel()
 	silent := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, silent, "#!/bin/sh\nexec sleep 600\n")
 	b, dir := newBoard(t, silent)
 	opened := make(chan error, 1)
 	go func() {

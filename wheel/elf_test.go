@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // newest is the C library that a wheel of this name needs: manylinux_2_17.
@@ -164,9 +166,7 @@ func TestProgramOpensNVML(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tfcluster")
-	if err := os.WriteFile(program, read(t, open(t, wheel(t)), "/scripts/tfcluster"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, program, read(t, open(t, wheel(t)), "/scripts/tfcluster"))
 	run := func(libraries string) string {
 		cmd := exec.CommandContext(t.Context(), program, "gpus", "--json")
 		cmd.Env = append(os.Environ(), "PATH="+dir, "LD_LIBRARY_PATH="+libraries, "TFCLUSTER_HOME="+filepath.Join(dir, "home"))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // write writes a file below a folder; a program has a first line that names an interpreter.
@@ -14,9 +16,7 @@ func write(t *testing.T, path, content string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, content)
 }
 
 // TestLaunchInterpreter: the kernel runs the Python that pip installed it for, and not that of Jupyter.

@@ -14,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // fakeSMI is a nvidia-smi of a machine with one GPU. It writes the pids of those that print for ever to a file.
@@ -37,9 +38,7 @@ func TestHeartbeatsHaveGPUs(t *testing.T) {
 	}
 	bin := t.TempDir()
 	pids := filepath.Join(bin, "pids")
-	if err := os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte(strings.ReplaceAll(fakeSMI, "PIDS", pids)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(bin, "nvidia-smi"), strings.ReplaceAll(fakeSMI, "PIDS", pids))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("TFCLUSTER_GPU_LOCKS", filepath.Join(bin, "locks"))
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 func TestPythonThatCannotBeStarted(t *testing.T) {
@@ -34,9 +35,7 @@ func TestPythonThatFailedOnceIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	python := filepath.Join(t.TempDir(), "python")
 	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.tried ] && exec %[2]s \"$@\"\n: >%[1]s.tried\nkill -9 $$\n", python, plainPython(t))
-	if err := os.WriteFile(python, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, python, script)
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: python})
 	c.runAgent(nil)
 	if warmed := c.warmed(); !strings.Contains(warmed.GetError(), "killed") {
@@ -62,9 +61,7 @@ agent, _ = s.accept()
 agent.sendall(b'{"op":"ready","python":{}}\n')
 agent.recv(1)
 `
-	if err := os.WriteFile(python, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, python, script)
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: python})
 	c.runAgent(nil)
 	c.warmed()

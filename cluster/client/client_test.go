@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -20,9 +21,7 @@ func TestLaunchCanceled(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", dir)
 	program, mark := filepath.Join(dir, "driver.sh"), filepath.Join(dir, "pid")
 	script := "#!/bin/sh\necho $$ > " + mark + ".new && mv " + mark + ".new " + mark + "\nexec sleep 600\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, program, script)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var driver state.Process

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/local"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -45,9 +46,7 @@ func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveReques
 			t.Fatal(err)
 		}
 		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
-		if err := os.WriteFile(wrapper, fmt.Appendf(nil, isolatedAgent, program, ns, python, hidden), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, wrapper, fmt.Appendf(nil, isolatedAgent, program, ns, python, hidden))
 	}, there
 }
 

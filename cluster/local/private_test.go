@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/local"
 )
 
@@ -19,9 +20,7 @@ func separateDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	const script = `#!/bin/sh
 config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
 `
-	if err := os.WriteFile(wrapper, fmt.Appendf(nil, script, program), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, wrapper, fmt.Appendf(nil, script, program))
 	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
 }
 

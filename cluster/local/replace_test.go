@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/local"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -26,9 +27,7 @@ func TestReplaceAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
 	agent := filepath.Join(dir, "agent.sh")
-	if err := os.WriteFile(agent, []byte("#!/bin/sh\necho $$ >> "+pids+"\nexec sleep 600\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, agent, "#!/bin/sh\necho $$ >> "+pids+"\nexec sleep 600\n")
 	id := cluster.ExecutorID("0")
 	b := &local.Backend{}
 	alloc, err := b.Allocate(ctx, cluster.Request{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -177,9 +178,7 @@ func TestBatchNotReserved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	python, pids := filepath.Join(dir, "python3"), filepath.Join(dir, "pid")
-	if err := os.WriteFile(python, []byte("#!/bin/sh\necho $$ > "+pids+"\nexec sleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, python, "#!/bin/sh\necho $$ > "+pids+"\nexec sleep 60\n")
 	startBatch(t, "--python", python, "--reserve-timeout", "10s", "--workers", "1", script(t, "pass")).end(75).prints("not reserved within 10s", "worker:0", "Python is warming up")
 	text, err := os.ReadFile(pids)
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // TestInstallCommand: an environment of uv's has no pip, unless it was asked for.
@@ -36,9 +38,7 @@ func TestInstallCommand(t *testing.T) {
 			}
 		}
 		python := filepath.Join(prefix, "bin", "python")
-		if err := os.WriteFile(python, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, python, "")
 		want, remove := ShellQuoted(python)+" -m pip install", ShellQuoted(python)+" -m pip uninstall"
 		if tt.by == "uv" {
 			want, remove = "uv pip install --python "+ShellQuoted(python), "uv pip uninstall --python "+ShellQuoted(python)

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // TestOfProcess: the interpreter of a process, by the path with which it was started, or by one that the shell found.
@@ -25,9 +27,7 @@ func TestOfProcess(t *testing.T) {
 	if err := os.Symlink(program, python); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(shims, "python"), []byte("#!/bin/sh\n"), 0o700); err != nil { // it runs another
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(shims, "python"), "#!/bin/sh\n")
 	const absolute = "/opt/my env/bin/python3.11"
 	for _, tt := range []struct{ name, word, path, want string }{
 		{"an absolute path", absolute, "", absolute},

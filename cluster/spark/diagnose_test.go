@@ -7,17 +7,16 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
-// executable writes a shell script of the test's.
-func executable(t *testing.T, path, body string) string {
+// shellScript writes a shell script and returns its path.
+func shellScript(t *testing.T, path, body string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, "#!/bin/sh\n"+body+"\n")
 	return path
 }
 
@@ -41,8 +40,8 @@ func TestDiagnose(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			python := executable(t, filepath.Join(dir, "python"), "echo '"+c.packages+"'")
-			executable(t, filepath.Join(dir, "jre", "bin", "java"), c.java)
+			python := shellScript(t, filepath.Join(dir, "python"), "echo '"+c.packages+"'")
+			shellScript(t, filepath.Join(dir, "jre", "bin", "java"), c.java)
 			t.Setenv("JAVA_HOME", filepath.Join(dir, "jre"))
 			for _, name := range []string{"SPARK_HOME", "SPARK_CONF_DIR"} {
 				t.Setenv(name, c.env[name])

@@ -1,12 +1,12 @@
 package spark_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
@@ -14,9 +14,7 @@ import (
 func TestGPUs(t *testing.T) {
 	t.Parallel()
 	discovery := filepath.Join(t.TempDir(), "gpus.sh")
-	if err := os.WriteFile(discovery, []byte("#!/bin/sh\necho '{\"name\": \"gpu\", \"addresses\": [\"4\", \"7\"]}'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, discovery, "#!/bin/sh\necho '{\"name\": \"gpu\", \"addresses\": [\"4\", \"7\"]}'\n")
 	c := sparktest.Start(t, sparktest.Options{Workers: 1, Conf: map[string]string{
 		"spark.worker.resource.gpu.amount": "2", "spark.worker.resource.gpu.discoveryScript": discovery,
 	}})

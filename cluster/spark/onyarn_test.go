@@ -2,12 +2,12 @@ package spark_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
@@ -16,9 +16,7 @@ func with(t *testing.T, name, value string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tfcluster")
 	script := fmt.Sprintf("#!/bin/sh\nexport %s='%s'\nexec '%s' \"$@\"\n", name, value, program)
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, script)
 	return path
 }
 

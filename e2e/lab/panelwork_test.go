@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // run runs a cell.
@@ -19,9 +21,7 @@ func slowPython(t *testing.T, s *Server) string {
 	t.Helper()
 	path := filepath.Join(s.Root, "slow-python")
 	script := "#!/bin/sh\nsleep 3\nexec " + filepath.Join(repository(t), ".venv", "bin", "python") + " \"$@\"\n"
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, script)
 	return path
 }
 

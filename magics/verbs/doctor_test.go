@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
@@ -45,9 +46,7 @@ func TestDoctorView(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, path, content)
 	}
 	findings := []finding{
 		finding{what: "ipykernel", found: "not installed"}.install(uv+"/bin/python", "ipykernel"),
@@ -116,9 +115,7 @@ func TestPythonVersions(t *testing.T) {
 func TestFullPath(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("python", nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, "python", "")
 	if got := fullPath("./python"); !filepath.IsAbs(got) || filepath.Base(got) != "python" {
 		t.Errorf("the path is %s", got)
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // saidOfTwo is nvidia-smi -q -x of a machine with two GPUs, shortened.
@@ -81,9 +81,7 @@ func FuzzParseSMI(f *testing.F) {
 func writeSMI(t *testing.T, script string) smiLister {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(dir, "nvidia-smi"), "#!/bin/sh\n"+script)
 	return smiLister{[]string{dir}}
 }
 

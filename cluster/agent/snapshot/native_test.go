@@ -2,12 +2,13 @@ package snapshot
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
 // TestNative: py-spy's text, or why there is none.
@@ -23,9 +24,7 @@ func TestNative(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, "py-spy"), []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			executable.Write(t, filepath.Join(folder, "py-spy"), "#!/bin/sh\n"+tt.script+"\n")
 			limit := time.Minute
 			if strings.Contains(tt.problem, "in time") {
 				limit = time.Second
