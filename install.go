@@ -216,7 +216,7 @@ func install(t *target) error {
 		return nil
 	}
 	if err := installPackage(t.packages, binary); err != nil {
-		return err
+		return fmt.Errorf("the kernel is installed, but not the package for plain ipykernels and scripts: %w; correct this and install again", err)
 	}
 	fmt.Println("package tfcluster:", t.packages)
 	return nil
@@ -228,11 +228,11 @@ const programFile = "_program.txt"
 // installPackage installs the Python package for plain ipykernels and scripts.
 func installPackage(dir, binary string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("install the Python package: %w", err)
+		return fmt.Errorf("write %s: %w", dir, err)
 	}
 	aside, err := os.MkdirTemp(dir, ".tfcluster-")
 	if err != nil {
-		return fmt.Errorf("install the Python package: %w", err)
+		return fmt.Errorf("write %s: %w", dir, err)
 	}
 	defer os.RemoveAll(aside)
 	from, err := python.Extract(aside)
@@ -240,13 +240,13 @@ func installPackage(dir, binary string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(from, "tfcluster", programFile), []byte(binary+"\n"), 0o644); err != nil {
-		return fmt.Errorf("install the Python package: %w", err)
+		return fmt.Errorf("write %s: %w", dir, err)
 	}
 	if err := removePackage(dir); err != nil {
 		return err
 	}
 	if err := os.Rename(filepath.Join(from, "tfcluster"), filepath.Join(dir, "tfcluster")); err != nil {
-		return fmt.Errorf("install the Python package: %w", err)
+		return fmt.Errorf("write %s: %w", dir, err)
 	}
 	return nil
 }

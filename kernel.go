@@ -125,11 +125,15 @@ func packagePath() (string, error) {
 	if !filepath.IsAbs(base) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("find the cache folder: %w", err)
+			return "", fmt.Errorf("there is no folder for the Python package: %w; set HOME, or XDG_CACHE_HOME to a folder that you may write", err)
 		}
 		base = filepath.Join(home, ".cache")
 	}
-	return python.Extract(filepath.Join(base, "tfcluster"))
+	path, err := python.Extract(filepath.Join(base, "tfcluster"))
+	if err != nil {
+		return "", fmt.Errorf("%w; free space there, or set XDG_CACHE_HOME to a folder that you may write", err)
+	}
+	return path, nil
 }
 
 func (n *notebook) close() {

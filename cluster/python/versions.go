@@ -3,9 +3,11 @@ package python
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -34,12 +36,27 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
 	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", interpreter, err)
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s did not list its packages within %s", interpreter, versionsTimeout)
+	case errors.As(err, &exit):
+		return nil, fmt.Errorf("%s cannot list its packages: %w%s", interpreter, err, lastLine(exit.Stderr))
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be run: %w", interpreter, err)
 	}
 	found := map[string]string{}
 	if err := json.Unmarshal(out, &found); err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", interpreter, err)
+		return nil, fmt.Errorf("%s printed something else than its packages (%w): a sitecustomize or .pth file may print", interpreter, err)
 	}
 	return found, nil
+}
+
+// lastLine returns the last line that a program wrote to its standard error, to be put after the error; "" if there is none.
+func lastLine(stderr []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return ": " + last
+	}
+	return ""
 }

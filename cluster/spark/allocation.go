@@ -339,7 +339,7 @@ func (a *allocation) ensureSession(ctx context.Context) error {
 	case onNotebookSession(a.req.Reserve):
 		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
 	case ctx.Err() != nil: // cancelled while another launch tried
-		return fmt.Errorf("the Spark session was not made: %w", outOfTime(ctx))
+		return a.outOfTime(ctx)
 	}
 	if err := reachMaster(ctx, a.req.Reserve); err != nil {
 		return err

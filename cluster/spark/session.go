@@ -204,20 +204,21 @@ func (a *allocation) awaitHost(ctx context.Context, ended <-chan struct{}) error
 		case <-ended:
 			return errors.New(a.logCause())
 		case <-ctx.Done():
-			if last := a.logCause(); last != emptyLog {
-				return fmt.Errorf("%w; the last line of %s: %s", outOfTime(ctx), a.logPath(), last)
-			}
-			return outOfTime(ctx)
+			return a.outOfTime(ctx)
 		}
 	}
 }
 
-// outOfTime returns why a context is over.
-func outOfTime(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("the time for it is over (%w): Spark may lack resources; reserve --reserve-timeout allows more", ctx.Err())
+// outOfTime returns that there is no session although the context is over, and the last line of the session's log.
+func (a *allocation) outOfTime(ctx context.Context) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ctx.Err()
 	}
-	return ctx.Err()
+	evidence := ""
+	if last := a.logCause(); last != emptyLog {
+		evidence = fmt.Sprintf("; the last line of %s: %s", a.logPath(), last)
+	}
+	return fmt.Errorf("the Spark session was not ready in time (%w)%s; Spark may have no free resources: see its master's page, or reserve --reserve-timeout 30m waits longer", ctx.Err(), evidence)
 }
 
 // checkSession refuses a session that cannot hold agents.

@@ -379,7 +379,7 @@ func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, er
 		Text  string `json:"text"`
 	}
 	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_value", map[string]any{"id": f.id, "into": into}, &found); err != nil {
-		return nil, fmt.Errorf("take the results of %s: %w", f.request.Data, err)
+		return nil, fmt.Errorf("the run has ended, but the results of %s could not be taken and are dropped: %w; run inference again, with --output PATH if they are many", f.request.Data, err)
 	}
 	if !found.Found {
 		return nil, &result.ClusterError{Text: "the program ended before every record had a result", Remedy: "read all batches and call feed.results for each, until feed.should_stop()"}

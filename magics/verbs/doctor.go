@@ -126,7 +126,7 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
 	got, err := python.Versions(ctx, interpreter, append(jupyterPackages(), "ipykernel", "cloudpickle", "tensorflow", "keras")...)
 	if err != nil {
-		return []finding{{what: "Python", found: err.Error(), remedy: "install Python " + pythons() + ", or name one: tfcluster install --user --python PATH"}}
+		return []finding{{what: "Python", found: err.Error(), remedy: "repair it, or name a Python " + pythons() + ": tfcluster install --user --python PATH"}}
 	}
 	return append(findPackages(interpreter, got), inv.findJupyter(ctx, interpreter, got)...)
 }

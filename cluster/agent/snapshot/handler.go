@@ -142,16 +142,16 @@ func (h *handler) check() error {
 		return fmt.Errorf("the file for its stacks cannot be read: %w", err)
 	}
 	if theirs, err := os.Stat(descriptorPath(h.pid, h.of.Descriptor)); err != nil || !os.SameFile(ours, theirs) {
-		return errors.New("the program has closed the file for its stacks")
+		return fmt.Errorf("the program has closed descriptor %d, to which its stacks are written", h.of.Descriptor)
 	}
 	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
 	switch {
 	case !ok:
 		return errors.New("the thread that answers has ended")
 	case !does.Caught:
-		return errors.New("the program has removed the handler of the signal for its stacks")
+		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks", h.of.Signal)
 	case does.Pending || does.Blocked:
-		return errors.New("an earlier signal for its stacks has not been handled yet")
+		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet", h.of.Signal)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func TestHandlerOfNoThread(t *testing.T) {
 	}
 	defer child.Wait() //nolint:errcheck // it is killed
 	defer child.Kill() //nolint:errcheck // it may have ended
-	for thread, want := range map[int]string{child.Pid: "has removed the handler", child.Pid + 1_000_000: "has ended"} {
+	for thread, want := range map[int]string{child.Pid: "has replaced the handler", child.Pid + 1_000_000: "has ended"} {
 		s := NewSampler(nil)
 		if err := s.Register(child.Pid, Registration{Signal: 37, Descriptor: 3, Thread: thread}); err != nil {
 			t.Fatal(err)
