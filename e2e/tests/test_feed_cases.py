@@ -20,6 +20,7 @@ D4  programs that leave          test_feed_ends.stopped_sources, test_feed.test_
 D5  --more                       test_feed.test_what_is_waited_for
 E1  the program fails            test_feed_ends.stopped_sources, test_feed.test_a_program_that_fails
     or is killed                 test_feed_faults.test_killed, test_feed_faults_spark.test_killed
+    on Spark Connect             test_feed_connect.test_ends (E1, E5 and E7)
 E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_errors, test_feed_faults_spark.*
     with other records           test_feed_ends.rdds, units.test_feed_producer.test_another_order
 E3  speculation, lost executors  test_feed_speculation.*, test_feed_faults_spark.test_killed
