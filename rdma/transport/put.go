@@ -9,9 +9,6 @@ import (
 // directSize is the size from which data that the device knows is written from where it is: the write is waited for.
 const directSize = 4096
 
-// pieceSize bounds a write, in bytes.
-const pieceSize = 1 << 20
-
 // waitFor waits for what a writer needs, and returns why it will not be. Caller holds mu.
 func (r *remote) waitFor(until func() bool) error {
 	r.await(func() bool { return r.over != nil || r.closed || until() })
@@ -102,7 +99,7 @@ func (r *remote) putPieces(to verbs.Write, data []byte) (last uint64, err error)
 	at, known := r.own.device.Contains(data)
 	direct := known && len(data) >= directSize
 	for len(data) > 0 && err == nil {
-		piece := data[:min(len(data), pieceSize, int(r.device.port.MaxMessage))]
+		piece := data[:min(len(data), r.device.port.largest())]
 		if direct {
 			to.Local, to.LocalKey, to.Size = at, r.own.device.LocalKey, uint32(len(piece))
 			at += uint64(len(piece))

@@ -33,6 +33,18 @@ type port struct {
 	gid verbs.GID
 }
 
+// pieceSize bounds a write, in bytes.
+const pieceSize = 1 << 20
+
+// largest returns the size in bytes of the largest write. Each device can write a piece whose driver does not report its
+// limit.
+func (p port) largest() int {
+	if p.MaxMessage == 0 {
+		return pieceSize
+	}
+	return min(pieceSize, int(p.MaxMessage))
+}
+
 // openPort opens the device and returns the port that is set. An error is one line.
 func openPort(l *verbs.Library, s VerbsSettings) (d *verbs.Device, p port, err error) {
 	if d, err = l.OpenDevice(s.Device); err != nil {

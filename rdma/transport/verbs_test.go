@@ -205,10 +205,13 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestSplit: a device with small messages, and one without inline writes, carry the same data.
+// TestSplit: a device with small messages, one that does not report how large they may be, and one without inline writes
+// carry the same data.
 func TestSplit(t *testing.T) {
 	stub, settings := stubbed(t)
-	for name, prepare := range map[string]func(){"small messages": func() { stub.MaxMessage(5000) }, "no inline writes": func() { stub.Fail("inline", syscall.EINVAL) }} {
+	for name, prepare := range map[string]func(){
+		"small messages": func() { stub.MaxMessage(5000) }, "no limit": func() { stub.MaxMessage(0) }, "no inline writes": func() { stub.Fail("inline", syscall.EINVAL) },
+	} {
 		prepare()
 		v := openVerbs(t, settings)
 		a, b := connected(t, v, v, func() {})

@@ -87,7 +87,7 @@ type Port struct {
 	Active     bool
 	Ethernet   bool   // RoCE; else InfiniBand
 	MTU        uint32 // as enum ibv_mtu: 1 is 256 bytes, 5 is 4096
-	MaxMessage uint32 // in bytes
+	MaxMessage uint32 // in bytes; 0: the driver does not report it, as mana_ib before May 2026
 	LID        uint16 // on InfiniBand
 }
 

@@ -135,5 +135,5 @@ func (s *Stub) Devices(n int) { s.devices(int32(n), 0) }
 // IWARP has the device be one of iWARP.
 func (s *Stub) IWARP() { s.devices(1, 1) }
 
-// MaxMessage sets the size in bytes up to which a write can be.
+// MaxMessage sets the size in bytes up to which a write can be; 0: the device reports no limit, and has none.
 func (s *Stub) MaxMessage(n uint32) { s.maxMessage(n) }

@@ -157,7 +157,7 @@ static int post_send(struct qp *qp, struct send_wr *wr, struct send_wr **bad) {
     struct waiting *w = &qp->wait[(qp->first + qp->count) % DEPTH];
     w->wr = *wr;
     w->sge = wr->num_sge ? *wr->sg : (struct sge){0};
-    if (w->sge.length > max_message) { error = EINVAL; break; }
+    if (max_message && w->sge.length > max_message) { error = EINVAL; break; }
     if (wr->flags & 8) memcpy(w->data, (void *)w->sge.addr, w->sge.length);
     qp->count++; qp->sends++;
   }
