@@ -3,6 +3,7 @@ package collective
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // layouts are the hosts of groups.
@@ -284,5 +287,43 @@ func BenchmarkAllReduce(b *testing.B) {
 				work.Wait()
 			})
 		}
+	}
+}
+
+// TestNewFails: a group that cannot be made closes the links that it was given.
+func TestNewFails(t *testing.T) {
+	t.Parallel()
+	var own [2]*memory.Mapping
+	var links [2]transport.Link
+	var work sync.WaitGroup
+	for i, conn := range pair(t, "tcp") {
+		s, err := memory.New("tfcluster-collective-test", Layout(4096)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own[i], err = s.Map(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { own[i].Close(); s.Close() })
+		region, err := transport.TCP{}.Register(own[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		work.Go(func() {
+			if links[i], err = (transport.TCP{}).Connect(t.Context(), conn, region); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if work.Wait(); t.Failed() {
+		return
+	}
+	t.Cleanup(func() { links[0].Close(); links[1].Close() })
+	_, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0, 1}}, Own: own[0], Peers: map[int]Peer{1: {Link: links[0]}}})
+	if err == nil || err.Error() != "worker:1 is on this host: true; its memory is mapped: false" {
+		t.Errorf("%v", err)
+	}
+	if err := links[0].Err(); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("its link: %v", err)
 	}
 }

@@ -98,7 +98,7 @@ func (m message) immediate(n uint64) uint32 { return uint32(m)<<24 | uint32(n&nu
 // rank, because it may be one call ahead.
 func description(rank int, n uint64) int64 { return (2*int64(rank) + int64(n%2)) * callSize }
 
-// New returns the group of one rank, which takes over the links of its peers. Close must be called.
+// New returns the group of one rank. It takes over the links of the peers, also if it fails. Close must be called.
 func New(cfg Config) (*Group, error) {
 	g := &Group{cfg: cfg, changed: make(chan struct{}), peers: map[int]*peer{}}
 	for number, ranks := range cfg.Hosts {
@@ -106,19 +106,32 @@ func New(cfg Config) (*Group, error) {
 			g.host, g.local = number, ranks
 		}
 	}
-	if own := cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil || own.SlotSize(controlSlot) < description(len(cfg.Names), 0) {
-		return nil, fmt.Errorf("rank %d of %d hosts, with %s, cannot be a member of a group of %d", cfg.Rank, len(cfg.Hosts), own, len(cfg.Names))
+	if err := g.check(); err != nil {
+		for _, p := range cfg.Peers {
+			_ = p.Link.Close() // its error is of no use any more
+		}
+		return nil, err
 	}
 	for rank, p := range cfg.Peers {
-		if err := g.checkPeer(rank, p); err != nil {
-			return nil, err
-		}
 		g.peers[rank] = &peer{Peer: p}
 	}
 	for rank, p := range g.peers {
 		g.work.Go(func() { g.listen(rank, p) })
 	}
 	return g, nil
+}
+
+// check returns an error for memory that calls cannot use.
+func (g *Group) check() error {
+	if own := g.cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil || own.SlotSize(controlSlot) < description(len(g.cfg.Names), 0) {
+		return fmt.Errorf("rank %d of %d hosts, with %s, cannot be a member of a group of %d", g.cfg.Rank, len(g.cfg.Hosts), own, len(g.cfg.Names))
+	}
+	for rank, p := range g.cfg.Peers {
+		if err := g.checkPeer(rank, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkPeer returns an error for memory of a peer that is not as the own one: calls read and write it unchecked.
