@@ -27,15 +27,17 @@ func (r *remote) await(until func() bool) {
 
 // awaitFor is await with a limit. Caller holds mu.
 func (r *remote) awaitFor(limit time.Duration, until func() bool) {
-	late := false
+	late, over := false, false
 	timer := time.AfterFunc(limit, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		late = true
-		r.wake()
+		if late = true; !over { // else the queue may have been closed
+			r.wake()
+		}
 	})
 	defer timer.Stop()
 	r.await(func() bool { return late || until() })
+	over = true
 }
 
 // wake has all calls of await look again. Caller holds mu.

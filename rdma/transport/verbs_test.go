@@ -231,3 +231,14 @@ func TestSplit(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitAfterwards: the limit of a wait that is over leaves the queue alone, which may have been closed.
+func TestLimitAfterwards(t *testing.T) {
+	r := &remote{} // without a queue: a use of it panics
+	r.changed = sync.NewCond(&r.mu)
+	for range 100 {
+		r.mu.Lock()
+		r.awaitFor(time.Nanosecond, func() bool { time.Sleep(50 * time.Microsecond); return true })
+		r.mu.Unlock()
+	}
+}
