@@ -30,7 +30,7 @@ func (h *Host) roce(p *Port, dir string) {
 		if p.Netdev == "" {
 			p.Netdev = netdev
 		}
-		if version == 0 || address.IsLinkLocalUnicast() {
+		if version == 0 || address.Is6() && address.IsLinkLocalUnicast() { // those of IPv4 (169.254.0.0/16) can be used
 			continue
 		}
 		p.GIDs = append(p.GIDs, GID{Index: index, Version: version, Prefix: h.subnet(netdev, address)})
