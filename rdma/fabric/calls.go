@@ -42,14 +42,20 @@ func (c *candidate) collective(link Link) *Collective {
 	return chosen
 }
 
+// anyIPv4 has every address of IPv4.
+var anyIPv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
 // preferred returns the subnets in which the addresses of ports are looked for first: those that all executors share,
-// otherwise that of the executor's address.
+// otherwise that of the executor's address, and any of IPv4 before one of IPv6.
 func (c *candidate) preferred() []netip.Prefix {
 	if len(c.subnets) > 0 {
 		return c.subnets
 	}
 	for _, p := range c.Interface.Prefixes {
 		if p.Addr().String() == c.Address && wide(p) {
+			if !p.Addr().Is4() {
+				return []netip.Prefix{anyIPv4, p.Masked()}
+			}
 			return []netip.Prefix{p.Masked()}
 		}
 	}

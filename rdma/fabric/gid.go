@@ -86,21 +86,23 @@ func (h *Host) subnet(netdev string, address netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(address, address.BitLen())
 }
 
-// gid returns the address with which a port is to be used as RoCE, nil if it has none: the first in a preferred
-// subnet, otherwise the first of IPv4, otherwise the first.
+// gid returns the address with which a port is to be used as RoCE, nil if it has none: the first of IPv4 in a preferred
+// subnet, otherwise the first in one, otherwise the first of IPv4, otherwise the first. The order of a port's addresses is
+// that in which its host was given them, and an address of IPv4 cannot be connected to one of IPv6.
 func (p *Port) gid(link Link, preferred []netip.Prefix) *GID {
 	version := 1
 	if link == RoCE2 {
 		version = 2
 	}
 	rank := func(g *GID) int {
-		switch {
-		case slices.ContainsFunc(preferred, func(s netip.Prefix) bool { return s.Contains(g.Prefix.Addr()) }):
-			return 0
-		case g.Prefix.Addr().Is4():
-			return 1
+		n := 0
+		if !slices.ContainsFunc(preferred, func(s netip.Prefix) bool { return s.Contains(g.Prefix.Addr()) }) {
+			n += 2
 		}
-		return 2
+		if !g.Prefix.Addr().Is4() {
+			n++
+		}
+		return n
 	}
 	var best *GID
 	for i := range p.GIDs {

@@ -154,7 +154,11 @@ func (c *candidate) choiceSettings(settings []Setting, link Link, preferred []ne
 		settings = append(settings, Setting{Name: "NCCL_IB_ROCE_VERSION_NUM", Value: "1", Reason: "another executor has RoCE v1 only"})
 	}
 	if !first.Prefix.Addr().Is4() {
-		return append(settings, Setting{Name: "NCCL_IB_ADDR_FAMILY", Value: "AF_INET6", Reason: c.chosen[0].Netdev + " has no IPv4 address"})
+		reason := c.chosen[0].Netdev + " has no IPv4 address"
+		if slices.ContainsFunc(c.chosen[0].GIDs, func(g GID) bool { return g.Prefix.Addr().Is4() }) {
+			reason = "the executors share the subnet " + first.Prefix.Masked().String() + ", and none of IPv4"
+		}
+		return append(settings, Setting{Name: "NCCL_IB_ADDR_FAMILY", Value: "AF_INET6", Reason: reason})
 	}
 	within := first.Prefix.Masked()
 	differs := false
