@@ -48,8 +48,8 @@ func (c *candidate) dropIf(problem func(*Port) string) {
 	c.chosen = kept
 }
 
-// dropForeign drops RoCE ports in subnets that are not those of all executors, if there is a subnet of all. Without one
-// the subnets are taken to be routed.
+// dropForeign drops RoCE ports in subnets that are not those of all executors, if there is a subnet of all. Without one,
+// and where the ports outside are the faster ones, the subnets are taken to be routed.
 func dropForeign(compared []*candidate, link Link) {
 	var shared []netip.Prefix
 	for i, c := range compared {
@@ -59,11 +59,11 @@ func dropForeign(compared []*candidate, link Link) {
 		}
 		shared = slices.DeleteFunc(shared, func(s netip.Prefix) bool { return !slices.Contains(own, s) })
 	}
+	if len(shared) == 0 || link == RoCE2 && areOutsideFaster(compared, link, shared) {
+		return
+	}
 	for _, c := range compared {
 		c.subnets = shared
-		if len(shared) == 0 {
-			continue
-		}
 		c.dropIf(func(p *Port) string {
 			g := p.gid(link, shared)
 			if slices.Contains(shared, g.Prefix.Masked()) {
@@ -72,6 +72,25 @@ func dropForeign(compared []*candidate, link Link) {
 			return fmt.Sprintf("the other executors have no port in its subnet %s", g.Prefix.Masked())
 		})
 	}
+}
+
+// areOutsideFaster returns whether each executor's ports outside of the shared subnets have a higher rate, together, than
+// those within: they are rails, each in a subnet of its own, and a network for management or storage is what is shared.
+func areOutsideFaster(compared []*candidate, link Link, shared []netip.Prefix) bool {
+	for _, c := range compared {
+		within, outside := 0.0, 0.0
+		for _, p := range c.chosen {
+			if slices.Contains(shared, p.gid(link, shared).Prefix.Masked()) {
+				within += p.Rate
+			} else {
+				outside += p.Rate
+			}
+		}
+		if outside <= within {
+			return false
+		}
+	}
+	return true
 }
 
 // gidSubnets returns the known subnets of an executor's chosen ports.
