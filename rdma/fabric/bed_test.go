@@ -88,7 +88,7 @@ func readBed(t *testing.T, file string) *bed {
 }
 
 func (b *bed) begin(words []string) *bedRank {
-	r := &bedRank{files: fstest.MapFS{}, opens: map[string]error{}, host: Host{Memlock: Unlimited}}
+	r := &bedRank{files: fstest.MapFS{}, opens: map[string]error{}, host: Host{Memlock: Unlimited, User: "1000"}}
 	r.rank = Rank{Task: words[0], Host: words[1], Compared: !strings.HasPrefix(words[0], "ps")}
 	for _, w := range words[3:] {
 		name, value, _ := strings.Cut(w, "=")

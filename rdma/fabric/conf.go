@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,9 @@ const (
 func concerns(name string) bool { return strings.HasPrefix(name, "NCCL_") || name == glooInterface }
 
 // own returns the settings of the executor's environment and of NCCL's files. NCCL's order is kept: the environment,
-// the user's file, the site's file; a setting that an earlier one hides is left out.
+// the user's file, the site's file; a setting that an earlier one hides is left out. The user's file is in the home folder of
+// the password database for NCCL before 2.30, later in $HOME (userHomeDir in src/misc/param.cc): both are read, because
+// the program's NCCL is not known here.
 func (h *Host) own() []Variable {
 	var all []Variable
 	add := func(source string, lines []string) {
@@ -38,16 +41,26 @@ func (h *Host) own() []Variable {
 		environ[name] = value
 	}
 	add("its environment", h.Environment)
-	file := environ["NCCL_CONF_FILE"]
-	if file == "" && environ["HOME"] != "" {
-		file = environ["HOME"] + "/.nccl.conf"
+	files := []string{environ["NCCL_CONF_FILE"]}
+	if files[0] == "" {
+		files = []string{path.Join(h.home(), ".nccl.conf"), path.Join(environ["HOME"], ".nccl.conf")}
 	}
-	for _, file := range []string{file, "/etc/nccl.conf"} {
+	for _, file := range append(files, "/etc/nccl.conf") {
 		if rooted, found := strings.CutPrefix(file, "/"); found {
 			add(file, parseConf(h.read(rooted)))
 		}
 	}
 	return all
+}
+
+// home returns the user's home folder in the password database; "": it is not there.
+func (h *Host) home() string {
+	for line := range strings.Lines(h.read("etc/passwd")) {
+		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) == 7 && fields[2] == h.User {
+			return fields[5]
+		}
+	}
+	return ""
 }
 
 // parseConf returns the settings of an nccl.conf.

@@ -21,6 +21,7 @@ type Host struct {
 	Environment []string // KEY=VALUE, as os.Environ returns it
 	Memlock     uint64   // limit of locked memory in bytes; Unlimited
 	GPUs        []string // UUIDs of the executor's GPUs
+	User        string   // the number of the user in etc/passwd
 }
 
 // Unlimited is a limit of locked memory that no program reaches.

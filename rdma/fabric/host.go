@@ -19,6 +19,7 @@ func ThisHost(root, address string, gpus []string) Host {
 	return Host{
 		Root: os.DirFS(root), Open: func(name string) error { return openFile(filepath.Join(root, name)) },
 		Interfaces: interfaces(), Address: address, Environment: os.Environ(), Memlock: memlock(), GPUs: gpus,
+		User: strconv.Itoa(os.Getuid()),
 	}
 }
 
