@@ -34,10 +34,19 @@ func (c *candidate) settings(link Link, mode Mode, why string) []Setting {
 	}
 	for _, v := range c.given {
 		if !slices.ContainsFunc(wanted, func(w Setting) bool { return w.Name == v.Name }) {
-			all = append(all, Setting{Name: v.Name, Value: v.Value, Source: v.Source})
+			all = append(all, Setting{Name: v.Name, Value: v.Value, Source: v.Source, Reason: c.unread(v)})
 		}
 	}
 	return all
+}
+
+// unread returns a warning for NCCL's file of settings if --env names it: Detect has read only the one that the executor's
+// environment names, and NCCL prefers variables of the environment to those of a file.
+func (c *candidate) unread(v Variable) string {
+	if v.Name != "NCCL_CONF_FILE" || slices.Contains(c.Own, v) {
+		return ""
+	}
+	return "the file is not read: the variables that tfcluster sets win over it. Give its variables by --env, too"
 }
 
 // interfaceSettings has NCCL and gloo use the interface of the executor's address. NCCL would take the first one whose
