@@ -68,7 +68,7 @@ func interfaceText(f *clusterpb.Fabric) string {
 	case f.GetInterface().GetName() != "":
 		return f.GetInterface().GetName() + " " + f.GetAddress()
 	case f.GetAddress() != "":
-		return f.GetAddress() + " is on none"
+		return "none has " + f.GetAddress()
 	}
 	return "not known"
 }

@@ -43,7 +43,7 @@ func startOptions() []command.Option {
 		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
 		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
 		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
-		{Name: "fabric", Kind: command.KindChoice, Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto), Help: "network of NCCL: auto uses RDMA if every executor can, tcp never, rdma refuses to start if one cannot; status --fabric shows it"},
+		{Name: "fabric", Kind: command.KindChoice, Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto), Help: "network of NCCL and of collective calls: auto uses RDMA if every executor can, tcp never, rdma refuses to start if one cannot; status --fabric shows it"},
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
 		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the callback that reports progress to Keras, Lightning and Transformers"},
 		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},

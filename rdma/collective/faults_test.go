@@ -32,7 +32,7 @@ var faults = map[string]func(t *testing.T, m *member, random *rand.Rand){
 	"reset": func(_ *testing.T, m *member, random *rand.Rand) {
 		conn := m.anyConn(random)
 		if secure, ok := conn.(*tls.Conn); ok {
-			conn = secure.NetConn() // without a farewell of TLS
+			conn = secure.NetConn() // without the alert close_notify of TLS
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // it ends with RST, and loses what is on its way

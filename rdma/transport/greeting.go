@@ -13,7 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// magic begins a greeting, with the version of the records; offers begins one behind which an offer of RDMA follows.
+// magic is the beginning of a greeting, with the version of the records; offers is that of a greeting which an offer of RDMA
+// follows.
 var (
 	magic  = [4]byte{'t', 'f', 'w', 2}
 	offers = [4]byte{'t', 'f', 'v', 1}

@@ -32,7 +32,7 @@ const (
 const overGRPC = "gRPC"
 
 // TestLatency prints what a message to another process and its answer of 4 bytes take, by each way. The ways are
-// measured turn about, so that what else the machine does is spread over all.
+// measured in turns, so that other load on the machine affects all of them.
 func TestLatency(t *testing.T) {
 	if os.Getenv(latencyWanted) == "" {
 		t.Skip("a measurement: " + latencyWanted + "=1, in make test-rdma and make bench")

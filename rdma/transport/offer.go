@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// offer is what an end tells of its queue pair and its memory.
+// offer describes an end's queue pair and memory to the peer.
 type offer struct {
 	queue    verbs.Peer
 	ethernet bool

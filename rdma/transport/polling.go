@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// await polls the completion queue until something is so. Caller holds mu.
+// await polls the completion queue until a condition holds, or the queue cannot be polled. Caller holds mu.
 func (r *remote) await(until func() bool) {
 	for !until() && !r.broken {
 		if r.polling {
@@ -40,13 +40,13 @@ func (r *remote) awaitFor(limit time.Duration, until func() bool) {
 	over = true
 }
 
-// wake has all calls of await look again. Caller holds mu.
+// wake makes every call of await check its condition again. Caller holds mu.
 func (r *remote) wake() {
 	r.changed.Broadcast()
 	r.queue.Wake()
 }
 
-// sweep notes the completions that are there. Caller holds mu.
+// sweep notes all completions that are in the queue. Caller holds mu.
 func (r *remote) sweep() {
 	for r.polling { // it has been woken
 		r.changed.Wait()

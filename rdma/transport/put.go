@@ -9,7 +9,7 @@ import (
 // directSize is the size from which data that the device knows is written from where it is: the write is waited for.
 const directSize = 4096
 
-// waitFor waits for what a writer needs, and returns why it will not be. Caller holds mu.
+// waitFor waits until a writer's condition holds, or returns why it cannot hold any more. Caller holds mu.
 func (r *remote) waitFor(until func() bool) error {
 	r.await(func() bool { return r.over != nil || r.closed || until() })
 	switch {

@@ -26,9 +26,9 @@ const (
 
 // remote is the carrier of RDMA: it writes data and records into the peer's memory.
 //
-// Whoever waits for something polls the completion queue, one goroutine at a time, and the others wait until it has.
-// So no goroutine stands between the device and who waits. The stream on which the ends have met remains: it ends when
-// the peer's process does, while a device notices only that its retries fail.
+// A goroutine that waits for something polls the completion queue itself; while one polls, others wait for what it gets. So
+// no completion has to be passed from a polling goroutine to the waiting one. The stream on which the ends have met stays
+// open: it ends when the peer's process does, while a device notices only that its retries fail.
 type remote struct {
 	conn   net.Conn
 	in     io.Reader

@@ -122,7 +122,7 @@ func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	}, nil
 }
 
-// meet connects the queue pair to the one that the peer offers. failed is why one end cannot: both know.
+// meet connects the queue pair to the one that the peer offers. failed is why one of the ends cannot do so; then both use TCP.
 func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) (failed, err error) {
 	if r.peer, failed = parseOffer(theirs); failed == nil {
 		failed = mine.fits(r.peer)

@@ -6,6 +6,6 @@
 // The structures that pass between Go and the library are in layout.go, for 64-bit Linux on amd64 and arm64, and live in
 // mapped pages: a device reads some of them after a call has returned, and Go's memory may move.
 //
-// What can be had here are reliable connections (RC): memory regions, queue pairs, RDMA writes with and without an
-// immediate, and receives without memory. iWARP has no immediates (RFC 5040); its devices are not opened.
+// The package has what reliable connections (RC) need: memory regions, queue pairs, RDMA writes with and without an
+// immediate, and receives without memory. Package transport uses no iWARP device, because iWARP has no immediates (RFC 5040).
 package verbs

@@ -25,7 +25,7 @@ func (p *Domain) Close() error {
 	return nil
 }
 
-// Access is what a device may do with memory beyond reading it for the own writes.
+// Access is what a device may do with memory. It may always read it for writes of this process.
 type Access uint32
 
 // The values of enum ibv_access_flags. RemoteWrite needs LocalWrite.
@@ -55,13 +55,13 @@ func (p *Domain) Register(memory []byte, access Access) (*Memory, error) {
 	return &Memory{l, handle, uint64(addressOf(memory)), m.LocalKey, m.RemoteKey, uint64(len(memory))}, nil
 }
 
-// Contains reports whether data is in the memory, and where.
+// Contains returns the address of data, and whether the memory contains all of it.
 func (m *Memory) Contains(data []byte) (at uint64, ok bool) {
 	at = uint64(addressOf(data))
 	return at, at >= m.Address && at-m.Address <= m.size-min(m.size, uint64(len(data)))
 }
 
-// Close takes the memory back. A peer's key of it is refused from then on. It may be called again.
+// Close takes the memory back: from then on the device refuses writes with its key. It may be called again.
 func (m *Memory) Close() error {
 	if m.handle == 0 {
 		return nil

@@ -31,7 +31,7 @@ const (
 // maxPosted is the number of writes that Post takes.
 const maxPosted = batch
 
-// Post posts writes, which are executed in their order. Of an error nothing is known but that the connection is over.
+// Post posts writes, which are executed in their order. After an error some of them may be posted: end the connection.
 func (q *Queue) Post(writes ...Write) error {
 	if len(writes) > maxPosted {
 		return fmt.Errorf("%d writes cannot be posted at once: at most %d", len(writes), maxPosted)

@@ -19,8 +19,9 @@ type QueueConfig struct {
 	Inline          int // bytes of an inline write; a device may have less
 }
 
-// Queue is a reliable connection: a queue pair with one completion queue for both of its sides. Post is called by one
-// goroutine at a time; so are Poll, Arm and Wait. The other methods may be called from any, Close when no call is made.
+// Queue is a reliable connection: a queue pair with one completion queue for sends and receives. One goroutine at a time
+// calls Post, and one at a time Poll, Arm or Wait. Close is called when no other call is in progress. The other methods may be
+// called from any goroutine.
 type Queue struct {
 	Number uint32
 	Inline int // the size up to which a write can be inline
@@ -198,8 +199,8 @@ func (q *Queue) Connect(path Path) error {
 	return nil
 }
 
-// Fail brings the queue pair to the state ERR: what is outstanding completes with an error, and the device leaves the
-// memory of writes alone once it has.
+// Fail brings the queue pair to the state ERR: outstanding requests complete with an error, and the device does not read the
+// memory of a write after its completion.
 func (q *Queue) Fail() error {
 	if err := q.modify(queueRecord{State: stateError}, maskState); err != nil {
 		return fmt.Errorf("end a queue pair of %s: %w", q.device.Name, err)
@@ -271,7 +272,8 @@ func (q *Queue) Wait() error {
 // ackEvery is the number of events that are acknowledged together: each time takes a lock.
 const ackEvery = 64
 
-// Arm asks for an event at the next completion. One that came before has none: Poll is called after Arm, before Wait.
+// Arm asks for an event at the next completion. A completion that came before causes no event, so Poll must be called
+// between Arm and Wait.
 func (q *Queue) Arm() error {
 	if n := int32(call(at[contextHead](q.device.context).Notify, q.cq, 0)); n != 0 {
 		return fmt.Errorf("arm the completion queue of %s: %w", q.device.Name, syscall.Errno(max(n, -n)))

@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
-// ways are how links are made of connections, by their network. They belong to join: opened by connect, and closed
-// behind the links.
+// ways are how links are made of connections, by their network. join owns them: connect opens them, and they are closed
+// after the links.
 type ways struct {
 	byNetwork map[string]way
 	rdma      *transport.Verbs // nil: none
