@@ -17,7 +17,7 @@ import (
 // follows.
 var (
 	magic  = [4]byte{'t', 'f', 'w', 2}
-	offers = [4]byte{'t', 'f', 'v', 1}
+	offers = [4]byte{'t', 'f', 'v', 2}
 )
 
 // greeting is what each end sends first: magic, and the number and the size of the slots of each class; zeros for

@@ -1,7 +1,10 @@
 package transport
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
@@ -52,6 +55,40 @@ func (r *remote) postNow(signaled bool, w verbs.Write) error {
 		r.signaled = r.posted
 	}
 	return nil
+}
+
+// reaching is the time that the first write may take. The device may try longer.
+const reaching = 10 * time.Second
+
+// reach writes nothing to the peer, and returns why its device has not acknowledged that: a network may drop the packets of
+// RDMA and carry those of TCP.
+func (r *remote) reach(ctx context.Context) error {
+	limit := reaching
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2) // the other half is for TCP
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over := false
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !over { // else the queue may have been closed
+			r.fail(context.Cause(ctx))
+		}
+	})
+	defer func() {
+		over = true
+		stop()
+	}()
+	if err := r.postSignaled(verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key}); err != nil {
+		return err
+	}
+	r.awaitFor(limit, func() bool { return r.over != nil || r.completed > 0 })
+	if r.over == nil && r.completed == 0 {
+		r.fail(fmt.Errorf("the peer's device has not acknowledged a write within %v", limit.Round(time.Second)))
+	}
+	return r.over
 }
 
 // put implements carrier.

@@ -122,7 +122,8 @@ func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	}, nil
 }
 
-// meet connects the queue pair to the one that the peer offers. failed is why one of the ends cannot do so; then both use TCP.
+// meet connects the queue pair to the one that the peer offers, and tries it. failed is why one of the ends cannot use it;
+// then both use TCP.
 func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) (failed, err error) {
 	if r.peer, failed = parseOffer(theirs); failed == nil {
 		failed = mine.fits(r.peer)
@@ -135,21 +136,30 @@ func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) 
 	}
 	done := connecting(ctx, r.conn)
 	defer done()
-	own, peer := []byte{1}, []byte{0}
-	if failed != nil {
-		own[0] = 0
+	if failed, err = r.agree(failed, "the peer cannot connect its queue pair"); failed != nil || err != nil {
+		return failed, err
 	}
-	err = exchanged(r.conn, own, func() error {
-		_, err := io.ReadFull(r.in, peer)
+	return r.agree(r.reach(ctx), "the peer's writes by RDMA do not come here")
+}
+
+// agree exchanges with the peer whether each end has succeeded. failed is the own failure, or theirs where only the peer has
+// failed.
+func (r *remote) agree(own error, theirs string) (failed, err error) {
+	message, answer := []byte{1}, []byte{0}
+	if own != nil {
+		message[0] = 0
+	}
+	err = exchanged(r.conn, message, func() error {
+		_, err := io.ReadFull(r.in, answer)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect the queue pairs: %w", err)
 	}
-	if failed == nil && peer[0] != 1 {
-		failed = errors.New("the peer cannot connect its queue pair")
+	if own == nil && answer[0] != 1 {
+		return errors.New(theirs), nil
 	}
-	return failed, nil
+	return own, nil
 }
 
 // describe says why a write or a receive has failed.

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"regexp"
@@ -111,7 +112,7 @@ func TestFallsBack(t *testing.T) {
 		"no connection":      {v, "rtr", "TCP: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
 		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
 	} {
-		a, b := connected(t, v, c.there, func() { stub.Fail(c.fails, unix.ENOMEM) })
+		a, b := connected(t.Context(), t, v, c.there, func() { stub.Fail(c.fails, unix.ENOMEM) })
 		stub.Fail("", 0)
 		got, without := Via(a.Link)
 		if without != nil {
@@ -129,8 +130,40 @@ func TestFallsBack(t *testing.T) {
 	}
 }
 
+// TestUnreachable: where the devices cannot reach each other although the stream can, both ends have a stream, and know why.
+func TestUnreachable(t *testing.T) {
+	stub, settings := stubbed(t)
+	v := openVerbs(t, settings)
+	for name, c := range map[string]struct {
+		prepare func()
+		want    string // a regular expression
+	}{
+		"refused": {
+			func() { stub.FailNext(uint32(verbs.RetriesExceeded)) },
+			"^the peer's device does not answer: transport retry counter exceeded$|^the peer's writes by RDMA do not come here$",
+		},
+		"silent": {func() { stub.Stall(true) }, "^the peer's device has not acknowledged a write within [1-3]s$|^the peer's writes by RDMA do not come here$"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer stub.Stall(false)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // half of it is for the first write
+			defer cancel()
+			a, b := connected(ctx, t, v, v, c.prepare)
+			for _, e := range []*end{a, b} {
+				if way, why := Via(e.Link); way != "TCP" || why == nil || !regexp.MustCompile(c.want).MatchString(why.Error()) {
+					t.Errorf("%s: %v", way, why)
+				}
+			}
+			a.write(t, Place{}, []byte("it goes on"), 1)
+			if c, _ := b.next(t); string(b.received(t, c)) != "it goes on" {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
 // connected returns the two ends of a link of two providers. prepare is called when both have registered their memory.
-func connected(t testing.TB, here, there Provider, prepare func()) (a, b *end) {
+func connected(ctx context.Context, t testing.TB, here, there Provider, prepare func()) (a, b *end) {
 	t.Helper()
 	ends := []*end{{own: segment(t, 1<<20, 1)}, {own: segment(t, 1<<20, 1)}}
 	providers := []Provider{here, there}
@@ -152,7 +185,7 @@ func connected(t testing.TB, here, there Provider, prepare func()) (a, b *end) {
 	for i, conn := range []net.Conn{dialled, accepted} {
 		work.Go(func() {
 			var err error
-			if ends[i].Link, err = providers[i].Connect(t.Context(), conn, regions[i]); err != nil {
+			if ends[i].Link, err = providers[i].Connect(ctx, conn, regions[i]); err != nil {
 				t.Error(err)
 			}
 		})
@@ -187,7 +220,7 @@ func TestFails(t *testing.T) {
 					t.Skip("small data is put at its place by the peer's process")
 				}
 				v := openVerbs(t, settings)
-				a, b := connected(t, v, v, func() {})
+				a, b := connected(t.Context(), t, v, v, func() {})
 				c.happens(a, b)
 				err := a.Write(t.Context(), Place{}, data, 0)
 				for ; err == nil; err = a.Write(t.Context(), Place{}, data, 0) { // a small one does not wait
@@ -214,7 +247,7 @@ func TestSplit(t *testing.T) {
 	} {
 		prepare()
 		v := openVerbs(t, settings)
-		a, b := connected(t, v, v, func() {})
+		a, b := connected(t.Context(), t, v, v, func() {})
 		for _, size := range []int{0, 1, 96, 97, 4095, 4096, 5001, 1 << 20} {
 			data := bytes.Repeat([]byte{byte(size), 2, 3}, size/3+1)[:size]
 			a.write(t, Place{}, data, 1)
