@@ -31,7 +31,7 @@ type deviceHead struct {
 	_         [256]byte
 }
 
-// portAttr is struct ibv_port_attr.
+// portAttr begins struct ibv_port_attr, which has grown. The function ibv_query_port fills it up to the field flags.
 type portAttr struct {
 	State      uint32 `c:"state"`
 	_          uint32

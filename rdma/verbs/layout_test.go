@@ -18,7 +18,7 @@ var structures = []struct {
 }{
 	{"ibv_context", contextHead{}, false},
 	{"ibv_device", deviceHead{}, true},
-	{"ibv_port_attr", portAttr{}, true},
+	{"ibv_port_attr", portAttr{}, false},
 	{"ibv_mr", memoryHead{}, false},
 	{"ibv_comp_channel", channelHead{}, false},
 	{"ibv_qp", queueHead{}, false},
