@@ -63,9 +63,13 @@ func (c *candidate) interfaceSettings() []Setting {
 	}
 }
 
-// tcpSettings keeps NCCL from RDMA. Where it would find no port anyway, nothing is set unless the user asks for TCP.
+// tcpSettings keeps NCCL from RDMA. Unless the user asks for TCP, nothing is set where NCCL would find no port anyway, or
+// where the user's NCCL_NET=IB has it fail if it cannot use RDMA.
 func (c *candidate) tcpSettings(mode Mode, why string) []Setting {
 	var settings []Setting
+	if net, _ := c.find("NCCL_NET"); mode != TCP && strings.EqualFold(net.Value, "IB") {
+		return nil
+	}
 	if mode == TCP || slices.ContainsFunc(c.Ports, func(p Port) bool { return p.active() }) {
 		settings = append(settings, Setting{Name: "NCCL_IB_DISABLE", Value: "1", Reason: why})
 	}
