@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Agent
-from test_runner import start
+from test_runner import finish, start
 from test_stopping import until
 
 from tfcluster import stacks
@@ -112,6 +112,24 @@ def test_faulthandler_writes_to_the_memory_file(begin: Begin) -> None:
                 assert time.monotonic() < end, text
                 time.sleep(0.01)
     assert process.poll() is None
+
+
+OLD = """
+import os, runpy, sys
+del os.memfd_create
+sys.argv[0] = "tfcluster.runner"
+runpy.run_module("tfcluster.runner", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("glibc", ["new", "old"])
+def test_python_without_memfd_create(tmp_path: Path, glibc: str) -> None:
+    """Such a Python, for example uv's, asks the C library; where that is as old, there is no handler of the signal."""
+    missing = "" if glibc == "new" else "import ctypes\nctypes.CDLL = lambda *_, **__: object()\n"
+    process, agent = start(tmp_path, "print('ran')", ("-c", missing + OLD))
+    ran = finish(process, agent)
+    assert (ran.code, ran.stdout) == (0, "ran\n"), ran.stderr
+    assert ("stacks_ready" in {m["op"] for m in ran.messages}) == (glibc == "new")
 
 
 SIGNALS = """

@@ -60,7 +60,7 @@ def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, 
 
 def memory_file(text: str) -> int:
     """Return the descriptor of an anonymous file with text, at offset 0."""
-    fd = os.memfd_create("tfcluster-spec")
+    fd = processes.memory_file("tfcluster-spec")
     with os.fdopen(os.dup(fd), "wb") as f:
         f.write(text.encode())
     os.lseek(fd, 0, os.SEEK_SET)

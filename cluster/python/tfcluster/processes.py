@@ -1,13 +1,15 @@
-"""Find all processes of a task in /proc, so that none outlives it."""
+"""Find all processes of a task in /proc, so that none outlives it; system calls that os does not have."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 PR_SET_CHILD_SUBREAPER = 36
+MFD_CLOEXEC = 1  # of memfd_create(2)
 MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
 
 
@@ -75,3 +77,19 @@ def control(option: int, value: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl: {os.strerror(number)}")
+
+
+def memory_file(name: str) -> int:
+    """Return the descriptor of an empty file in memory, which a new program does not inherit.
+
+    A Python that was built for glibc before 2.27, such as uv's, has no os.memfd_create; the host's glibc mostly has it.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    create = getattr(ctypes.CDLL(None, use_errno=True), "memfd_create", None)
+    if create is None:
+        raise OSError(errno.ENOSYS, "memfd_create: this glibc is older than 2.27")
+    if (fd := create(name.encode(), MFD_CLOEXEC)) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"memfd_create: {os.strerror(number)}")
+    return int(fd)

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from tfcluster import processes
 from tfcluster.channel import Channel
 
 SIGNAL = signal.SIGRTMIN + 3
@@ -50,7 +51,7 @@ class Stacks:
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # without it there are no stacks under the GIL
             # A memory file, because a pipe that is full would block the handler; it is appended to, and the agent
             # empties it.
-            fd = os.memfd_create("tfcluster-stacks")
+            fd = processes.memory_file("tfcluster-stacks")
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
             faulthandler.register(SIGNAL, file=fd, all_threads=True)
             reader = self._channel.reader()
