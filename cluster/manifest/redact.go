@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 )
 
 // hidden replaces a secret, and the rest of a text that is too long.
@@ -79,21 +80,44 @@ var secretForms = sync.OnceValue(func() []replacement {
 	return []replacement{
 		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*KEY-----.*?(-----END [A-Z ]*-----|$)`), hidden},
 		{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'"]*@`), "${1}" + hidden + "@"},
+		{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'"]*` + hidden + `$`), "${1}" + hidden}, // cut before the @
 		{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`), "${1} " + hidden},
 		{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]{12,}`), hidden},
 	}
 })
 
-// assignment matches NAME=, NAME: and "NAME": before a value.
-var assignment = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`([\w.-]+)["']?\]?\s*[=:]\s*(["']?)`)
+// before matches what stands before a value: its name, the quote after the name, and the sign between them.
+//
+//	NAME=  NAME:  "NAME":  ["NAME"] =  "NAME",
+var before = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`([\w.-]+)(["']?)\]?\s*([=:,])\s*`)
 })
 
+// beforeInSource is before in a program, where a type may follow the name: NAME: str = "value".
+var beforeInSource = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`([\w.-]+)(["']?)\]?\s*(:[\w.| ]+(?:\[[\w.\[\], |]*\][\w.| ]*)?=|[=:,])\s*`)
+})
+
+// beforeDefault matches the names of an option of argparse or click, up to the value of its default.
+var beforeDefault = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`((?:["']-[\w-]+["']\s*,\s*)+)[^()]*?\bdefault\s*=\s*`)
+})
+
+// quoted matches the beginning of a string of Python.
+var quoted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[bBrRuUfF]{0,2}(\"\"\"|'''|[\"'])") })
+
 // Redact returns a text without what looks like a secret.
-func Redact(text string) string { return hideAssigned(hideForms(text), false) }
+func Redact(text string) string {
+	return hideValues(hideForms(text), before(), isSecretValue, false)
+}
 
 // RedactSource is Redact for the text of a program, where only quoted texts are values.
-func RedactSource(text string) string { return hideAssigned(hideForms(text), true) }
+func RedactSource(text string) string {
+	text = hideValues(hideForms(text), beforeInSource(), isSecretValue, true)
+	return hideValues(text, beforeDefault(), func(options []string, _ string) bool {
+		return slices.ContainsFunc(strings.FieldsFunc(options[1], func(r rune) bool { return strings.ContainsRune("\"', \t\n", r) }), IsSecretName)
+	}, true)
+}
 
 func hideForms(text string) string {
 	for _, r := range secretForms() {
@@ -102,30 +126,102 @@ func hideForms(text string) string {
 	return text
 }
 
-// hideAssigned hides the values of secret names: all, or only those in quotes.
-func hideAssigned(text string, quotedOnly bool) string {
+// isSecretValue reports whether the value after a match of before has the name of a secret. In a list, a quoted text
+// after another one is its value if that is an option or a variable of the environment.
+func isSecretValue(match []string, value string) bool {
+	name := match[1]
+	if match[3] == "," && (match[2] == "" || !quoted().MatchString(value) || name[0] != '-' && name != strings.ToUpper(name)) {
+		return false
+	}
+	// What looks like a type may be the name itself: else: token = "value".
+	return IsSecretName(name) || len(match[3]) > 1 && slices.ContainsFunc(strings.Fields(strings.Trim(match[3], ":=")), IsSecretName)
+}
+
+// hideValues hides the values that follow matches of a pattern and are secret: all, or only quoted texts and brackets
+// with such.
+func hideValues(text string, pattern *regexp.Regexp, secret func(match []string, value string) bool, quotedOnly bool) string {
 	var shown strings.Builder
 	done := 0
-	for _, at := range assignment().FindAllStringSubmatchIndex(text, -1) {
-		quote := text[at[4]:at[5]]
-		if at[0] < done || quotedOnly && quote == "" || !IsSecretName(text[at[2]:at[3]]) {
+	for _, at := range pattern.FindAllStringSubmatchIndex(text, -1) {
+		if at[0] < done {
 			continue
 		}
-		ends := quote + "\n"
-		if quote == "" {
-			ends = " \t\n\"'&,;})]"
+		var match []string
+		for i := 0; i < len(at); i += 2 {
+			match = append(match, text[at[i]:at[i+1]])
 		}
-		end := strings.IndexAny(text[at[1]:], ends)
-		if end < 0 {
-			end = len(text) - at[1]
-		}
-		if end == 0 {
+		value := text[at[1]:]
+		if !secret(match, value) {
 			continue
 		}
-		shown.WriteString(text[done:at[1]] + hidden)
-		done = at[1] + end
+		if start, end := extent(value, quotedOnly); end > start {
+			shown.WriteString(text[done:at[1]+start] + hidden)
+			done = at[1] + end
+		}
 	}
 	return shown.String() + text[done:]
+}
+
+// extent returns where the value at the beginning of a text starts and ends: what is within the quotes, a bracket with
+// its contents, or a word. With quotedOnly a word is none, nor is a bracket without quotes.
+func extent(text string, quotedOnly bool) (start, end int) {
+	if quote := quoted().FindStringSubmatch(text); quote != nil {
+		return len(quote[0]), len(quote[0]) + toQuote(text[len(quote[0]):], quote[1])
+	}
+	if text != "" && strings.IndexByte("([{", text[0]) >= 0 {
+		if end = toBracket(text); quotedOnly && !strings.ContainsAny(text[:end], `"'`) {
+			return 0, 0
+		}
+		return 0, end
+	}
+	if quotedOnly {
+		return 0, 0
+	}
+	if end = strings.IndexAny(text, " \t\n\"'&,;})]"); end < 0 {
+		end = len(text)
+	}
+	return 0, end
+}
+
+// toQuote returns where a quoted text ends: at the quote, at the end of the line unless the quote is a triple one, or
+// at the end of the text, which may have been cut.
+func toQuote(text, quote string) int {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\':
+			i++
+		case strings.HasPrefix(text[i:], quote), text[i] == '\n' && len(quote) == 1:
+			return i
+		}
+	}
+	return len(text)
+}
+
+// maxBracket bounds the search for the end of a bracket, in bytes.
+const maxBracket = 4096
+
+// toBracket returns where the bracket ends with which a text begins. Without an end, as in a text that was cut, it is
+// the end of the text, up to maxBracket.
+func toBracket(text string) int {
+	limit := min(len(text), maxBracket)
+	depth := 0
+	for i := 0; i < limit; i++ {
+		switch c := text[i]; c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case '"', '\'':
+			quote := quoted().FindStringSubmatch(text[i:limit])[1]
+			i += len(quote) + toQuote(text[i+len(quote):limit], quote) + len(quote) - 1
+		}
+	}
+	for limit < len(text) && !utf8.RuneStart(text[limit]) {
+		limit++
+	}
+	return limit
 }
 
 // RedactWords returns the words of a command line without what looks like a secret: also not the word after an option

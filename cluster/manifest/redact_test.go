@@ -46,10 +46,18 @@ func TestRedact(t *testing.T) {
 		"Authorization: Bearer abcdefgh12":                                        "Authorization: … …",
 		"ghp_abcdefghijklmnop1234 and":                                            "… and",
 		"-----BEGIN RSA PRIVATE KEY-----\nx\n-----END RSA PRIVATE KEY-----\nrest": "…\nrest",
-		"key_dim=64":    "key_dim=64",
-		"token=":        "token=",
-		"url: token=ab": "url: token=…",
-		"":              "",
+		"key_dim=64":                         "key_dim=64",
+		"token=":                             "token=",
+		"url: token=ab":                      "url: token=…",
+		`{'password': b'geheim', 'n': 1}`:    `{'password': b'…', 'n': 1}`,
+		`{'auth': ('me', 'geheim'), 'n': 1}`: `{'auth': …, 'n': 1}`,
+		`{'credentials': {'user': 'me', 'x': 'ge)heim'}, 'n': 1}`: `{'credentials': …, 'n': 1}`,
+		`{'auth': ['me', 'gehe…`:                                  `{'auth': …`,
+		`{'password': 'it\'s "geheim"', 'n': 1}`:                  `{'password': '…', 'n': 1}`,
+		`['mysql', '--password', 'geheim', '-x']`:                 `['mysql', '--password', '…', '-x']`,
+		`{'db': 'postgres://me:gehei…`:                            `{'db': 'postgres://…`,
+		`['key', 'value']`:                                        `['key', 'value']`,
+		"":                                                        "",
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", text, got, want)
@@ -59,6 +67,31 @@ func TestRedact(t *testing.T) {
 
 func TestRedactSource(t *testing.T) {
 	t.Parallel()
+	for source, want := range map[string]string{
+		`api_key: str = "geheim"`:                                           `api_key: str = "…"`,
+		`password: Optional[str] = 'geheim'`:                                `password: Optional[str] = '…'`,
+		`token: str | None = None; n = "x"`:                                 `token: str | None = None; n = "x"`,
+		`password = b"geheim"`:                                              `password = b"…"`,
+		`token = f"geheim-{n}"`:                                             `token = f"…"`,
+		"password = \"\"\"ge\nheim\"\"\"\nn = 1":                            "password = \"\"\"…\"\"\"\nn = 1",
+		`requests.get(u, auth=("me", "geheim"), timeout=1)`:                 `requests.get(u, auth=…, timeout=1)`,
+		"token = (\"ge\"\n  \"heim\")\nn = 1":                               "token = …\nn = 1",
+		`os.environ.get("HF_TOKEN", "geheim")`:                              `os.environ.get("HF_TOKEN", "…")`,
+		`subprocess.run(["mysql", "--password", "geheim"])`:                 `subprocess.run(["mysql", "--password", "…"])`,
+		`parser.add_argument("--api-key", type=str, default="geheim", n=1)`: `parser.add_argument("--api-key", type=str, default="…", n=1)`,
+		`parser.add_argument("--lr", default="x")`:                          `parser.add_argument("--lr", default="x")`,
+		`def f(n: int, token="geheim")`:                                     `def f(n: int, token="…")`,
+		`def f(d: Dict[str, str], token="geheim")`:                          `def f(d: Dict[str, str], token="…")`,
+		`else: token = "geheim"`:                                            `else: token = "…"`,
+		`d = {"token": x, "y": "z"}`:                                        `d = {"token": x, "y": "z"}`,
+		`names = ["key", "value"]`:                                          `names = ["key", "value"]`,
+		`key = (1, 2)`:                                                      `key = (1, 2)`,
+		`if token == "x": pass`:                                             `if token == "x": pass`,
+	} {
+		if got := RedactSource(source); got != want {
+			t.Errorf("RedactSource(%q) = %q, want %q", source, got, want)
+		}
+	}
 	source := "def f(key=lambda x: x):\n    token = 'abc'\n    d['api_key'] = \"x\"\n    s = os.environ['HF_TOKEN']\n    sorted(a, key=len)\n"
 	want := "def f(key=lambda x: x):\n    token = '…'\n    d['api_key'] = \"…\"\n    s = os.environ['HF_TOKEN']\n    sorted(a, key=len)\n"
 	if got := RedactSource(source); got != want {
@@ -110,7 +143,7 @@ func TestClean(t *testing.T) {
 
 // FuzzRedact: redacting is done once, does not grow much, and valid text stays valid.
 func FuzzRedact(f *testing.F) {
-	for _, seed := range []string{"token='a", "https://a:b@c key=v", "d[\"key\"] = 'x'", "-----BEGIN KEY-----", "apiKey: ", "Bearer aaaaaaaaaa", "pwd=\"\n\""} {
+	for _, seed := range []string{"token='a", "https://a:b@c key=v", "d[\"key\"] = 'x'", "-----BEGIN KEY-----", "apiKey: ", "Bearer aaaaaaaaaa", "pwd=\"\n\"", "auth=('a', \"b", "token: str = b'''a", "add('--key', default='x')", "key=(" + strings.Repeat("ü", maxBracket/2-2) + "'''"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
