@@ -58,7 +58,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 			t.actAtStep(i.ActAtStep)
 		}
 	case *clusterpb.Instruction_TakeSnapshot:
-		for _, t := range a.tasksOf(i.TakeSnapshot.GetRun()) {
+		for _, t := range latest(a.tasksOf(i.TakeSnapshot.GetRun())) {
 			a.work.Go(func() { a.takeSnapshot(ctx, t, i.TakeSnapshot) })
 		}
 	case *clusterpb.Instruction_Probe:

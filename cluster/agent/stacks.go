@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
@@ -25,6 +26,20 @@ func (t *task) stacksReady(r snapshot.Registration) {
 	if err := t.stacks.Register(t.pid(), r); err != nil {
 		t.note(fmt.Sprintf("its stacks cannot be shown while a thread holds the GIL: %v", err), false)
 	}
+}
+
+// latest returns the last attempt of each task. Earlier ones of a worker that is restarted alone are kept until the run
+// ends.
+func latest(tasks []*task) []*task {
+	var last []*task
+	for _, t := range tasks {
+		if !slices.ContainsFunc(tasks, func(other *task) bool {
+			return other.launch.GetTask() == t.launch.GetTask() && other.launch.GetAttempt() > t.launch.GetAttempt()
+		}) {
+			last = append(last, t)
+		}
+	}
+	return last
 }
 
 // takeSnapshot answers with a snapshot of a task.

@@ -114,6 +114,22 @@ func TestStacks(t *testing.T) {
 	}
 }
 
+// TestStacksOfATaskStartedAgain: the process of an earlier attempt does not answer for the one that runs.
+func TestStacksOfATaskStartedAgain(t *testing.T) {
+	t.Parallel()
+	c := bare(t)
+	c.prepare(1, 0)
+	c.launch(c.cell(1, "raise SystemExit(1)"))
+	c.exited(1)
+	again := c.cell(1, fmt.Sprintf(waiting, "time.sleep(600)"))
+	again.Attempt = 1000
+	c.launch(again)
+	c.awaitLine("ready")
+	if s := c.snapshot(1, 1); s.GetPid() == 0 || s.GetAttempt() != 1000 {
+		t.Errorf("the snapshot is %v", s)
+	}
+}
+
 // TestStacksWhileTheGILIsHeld: faulthandler writes the stacks, in every state of Python, and the
 // program's system call is not interrupted.
 func TestStacksWhileTheGILIsHeld(t *testing.T) {
