@@ -227,10 +227,7 @@ func (a *Agent) report(e *clusterpb.TaskEvent) {
 	if r == nil {
 		return
 	}
-	r.events = slices.DeleteFunc(r.events, func(old *clusterpb.TaskEvent) bool { return replaces(e, old) })
-	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps would be out of date
-		r.events = append(r.events, e)
-	}
+	r.events = remember(r.events, e)
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 }
 

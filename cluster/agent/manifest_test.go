@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,6 +38,31 @@ func TestManifest(t *testing.T) {
 	own := part("the program's", func(m *clusterpb.TaskManifest) bool { return m.GetPackages()["own"] != "" })
 	if own.GetHost() != "" {
 		t.Errorf("the program's part is %v", own)
+	}
+}
+
+// TestManifestsAreRepeatedAsOne: after a reconnection an agent repeats one manifest for each attempt of a task.
+func TestManifestsAreRepeatedAsOne(t *testing.T) {
+	t.Parallel()
+	event := func(attempt int32, m *clusterpb.TaskManifest) *clusterpb.TaskEvent {
+		return &clusterpb.TaskEvent{Run: 1, Attempt: attempt, Task: "worker:0", Event: &clusterpb.TaskEvent_Manifest{Manifest: m}}
+	}
+	first := event(0, &clusterpb.TaskManifest{Host: "a", Packages: map[string]string{"x": "1"}})
+	events := remember(nil, first)
+	for i := range 3000 {
+		events = remember(events, event(0, &clusterpb.TaskManifest{Data: map[string]*clusterpb.DataUse{fmt.Sprintf("/data/%04d", i): {Files: 1}}}))
+	}
+	events = remember(events, event(1, &clusterpb.TaskManifest{Host: "a"}))
+	events = remember(events, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{}}})
+	if len(events) != 2 {
+		t.Fatalf("%d events are repeated", len(events))
+	}
+	m := events[0].GetManifest()
+	if m.GetHost() != "a" || m.GetPackages()["x"] != "1" || len(m.GetData()) != 1000 || m.GetData()["/data/0000"].GetFiles() != 1 {
+		t.Errorf("it has %d entries of data: %v", len(m.GetData()), m.GetPackages())
+	}
+	if len(first.GetManifest().GetData()) > 0 {
+		t.Error("an event that was sent has changed")
 	}
 }
 

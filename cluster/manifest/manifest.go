@@ -51,7 +51,8 @@ func all() []entries {
 }
 
 // Merge adds a later part to a task's manifest; its entries replace those of the same name. A part of another attempt
-// replaces the manifest. have may be nil; the result is have, or a new manifest.
+// replaces the manifest. Names beyond maxEntries of a kind are left out: a program may copy data in an endless loop. have
+// may be nil; the result is have, or a new manifest.
 func Merge(have, part *clusterpb.TaskManifest) *clusterpb.TaskManifest {
 	if have == nil || part.GetAttempt() > have.GetAttempt() {
 		return proto.CloneOf(part)
@@ -59,11 +60,14 @@ func Merge(have, part *clusterpb.TaskManifest) *clusterpb.TaskManifest {
 	if part.GetAttempt() < have.GetAttempt() {
 		return have
 	}
+	part = proto.CloneOf(part)
 	for _, e := range all() { // its maps may be another task's, see Share
 		if len(*e.of(part)) > 0 {
 			*e.of(have) = maps.Clone(*e.of(have))
+			*e.of(part) = fitting(*e.of(have), *e.of(part))
 		}
 	}
+	part.Data = fitting(have.GetData(), part.GetData())
 	if len(part.GetGpus()) > 0 {
 		have.Gpus = nil
 	}
@@ -72,6 +76,24 @@ func Merge(have, part *clusterpb.TaskManifest) *clusterpb.TaskManifest {
 	}
 	proto.Merge(have, part)
 	return have
+}
+
+// fitting returns the entries of a later part that have a place beside those of a manifest.
+func fitting[V any](have, part map[string]V) map[string]V {
+	room := maxEntries - len(have)
+	if len(part) <= room {
+		return part
+	}
+	fits := map[string]V{}
+	for _, name := range slices.Sorted(maps.Keys(part)) {
+		if _, known := have[name]; known {
+			fits[name] = part[name]
+		} else if room > 0 {
+			fits[name] = part[name]
+			room--
+		}
+	}
+	return fits
 }
 
 // Share has a task's manifest use the maps of another one where they are equal, to save memory. Only Merge may change

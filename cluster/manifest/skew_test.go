@@ -148,6 +148,12 @@ func TestMerge(t *testing.T) {
 	if len(first.GetPackages()) != 2 || first.GetPackages()["a"] != "1" {
 		t.Errorf("the other task's is %v", first)
 	}
+	for i := range 2 * maxEntries {
+		m = Merge(m, &clusterpb.TaskManifest{Attempt: 1, Packages: map[string]string{"a": fmt.Sprint(i), fmt.Sprint("p", i): "1"}})
+	}
+	if p := m.GetPackages(); len(p) != maxEntries || p["a"] != fmt.Sprint(2*maxEntries-1) || p["numpy"] != "2" {
+		t.Errorf("after many parts there are %d packages", len(p))
+	}
 	if m = Merge(m, &clusterpb.TaskManifest{Attempt: 2, Host: "b"}); len(m.GetPackages()) > 0 || m.GetHost() != "b" {
 		t.Errorf("of another attempt: %v", m)
 	}
