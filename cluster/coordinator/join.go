@@ -299,7 +299,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	case *clusterpb.TaskEvent_Exited:
 		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
 		rec.exited(id, e.GetAttempt(), ev.Exited)
-		rec.stall.monitor.Forget(id)
+		c.inactive(rec, id, e.GetAttempt())
 		c.handle(lifecycle.ProgramExited{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Exit: ev.Exited})
 	case *clusterpb.TaskEvent_Result:
 		if t := c.lc.OpenTask(e.GetRun(), id); t != nil && int(e.GetAttempt()) == t.Attempt {

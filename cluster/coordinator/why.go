@@ -40,6 +40,16 @@ func (c *Coordinator) active(rec *record, id cluster.TaskID, a *clusterpb.Activi
 	c.watchStall(rec)
 }
 
+// inactive records that an attempt of a task has ended. The limit is that of the other tasks from now on, which may be
+// lower. An agent that connects again repeats the ends of earlier attempts, too. Loop only.
+func (c *Coordinator) inactive(rec *record, id cluster.TaskID, attempt int32) {
+	if t := c.lc.OpenTask(rec.status.GetId(), id); t != nil && int(attempt) != t.Attempt {
+		return
+	}
+	rec.stall.monitor.Forget(id)
+	c.watchStall(rec)
+}
+
 // watchStall sets the timer for the next look at the tasks of a run, unless it is set for an earlier time. Each step
 // makes the look later: the timer then finds that it is not due. Loop only.
 func (c *Coordinator) watchStall(rec *record) {

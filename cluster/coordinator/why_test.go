@@ -182,6 +182,32 @@ func TestNoStall(t *testing.T) {
 	})
 }
 
+// TestStallAfterAnExit: the limit is that of the tasks that are left, and an exit of an earlier attempt, which an agent
+// repeats when it connects again, removes no line.
+func TestStallAfterAnExit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStalling(t)
+		s.steps(1, 30)
+		s.active(31, "after_training", "worker:0")
+		s.active(31, "step", "worker:1")
+		s.during(15 * time.Second)
+		if s.looks != 0 {
+			t.Errorf("%d snapshots were taken within the limit of a task after training", s.looks)
+		}
+		s.returns(s.rec, 1, "worker:0", nil, 0)
+		s.during(5 * time.Second)
+		line := s.line()
+		if !strings.HasPrefix(line, "worker:1 has made no step for 1") {
+			t.Errorf("without this task: %q", line)
+		}
+		s.returns(s.rec, 0, "worker:1", nil, 1)
+		if got := s.line(); got != line {
+			t.Errorf("after an exit of an earlier attempt: %q", got)
+		}
+	})
+}
+
 // TestWhy: of the active run, of the last one, and before the first.
 func TestWhy(t *testing.T) {
 	t.Parallel()
