@@ -133,3 +133,17 @@ func TestStacksOfADriverThatDies(t *testing.T) {
 		t.Errorf("a part is shown as if it were all: %s", shown)
 	}
 }
+
+// TestStacksOfAnOlderDriver: it says what to do where the driver does not know the call.
+func TestStacksOfAnOlderDriver(t *testing.T) {
+	t.Parallel()
+	s, _ := stacksSession(t, func(f *fakeCluster) {
+		f.lost = func(*fakeCluster) error {
+			return status.Error(codes.Unimplemented, "unknown method Stacks for service tfcluster.v1.Control")
+		}
+	})
+	_, err := runCode(t.Context(), s, "%tfcluster stacks", newRecord(), &fakePython{})
+	if want := "cluster local-1 was reserved by an earlier version, whose driver does not know this command; %tfcluster shutdown -c local-1, then reserve it again"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

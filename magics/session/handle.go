@@ -3,7 +3,11 @@ package session
 import (
 	"context"
 	"io"
+	"strings"
 	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
@@ -30,7 +34,15 @@ func closeClient(c clusterpb.ControlClient) {
 }
 
 // Explain returns the error of a failed call to this cluster in words.
-func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
+func (m *Handle) Explain(err error) error {
+	if s := status.Convert(err); s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown ") { // gRPC's: unknown method, or service
+		return &result.ClusterError{
+			Text: "cluster " + m.Name + " was reserved by an earlier version, whose driver does not know this command", Code: 69,
+			Remedy: m.State.Say("shutdown -c "+m.Name) + ", then reserve it again",
+		}
+	}
+	return m.State.Explain(m.Name, err)
+}
 
 // CutShort returns the error of an answer that the driver ended before its result.
 func (m *Handle) CutShort() error {
