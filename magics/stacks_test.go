@@ -43,7 +43,7 @@ func stacksReplies() []*clusterpb.StacksReply {
 	held := snapshot("worker:3", &clusterpb.ThreadStack{Id: 1, NativeId: 100, State: "R", CpuPercent: 99.6, FramesLeftOut: 1, Frames: []*clusterpb.Frame{
 		{Function: clusterpb.CollectingGarbage}, frame("<lambda>", "Cell In[7]", 3, ""),
 	}})
-	held.Source, held.Error = clusterpb.FromFaulthandler, "Python did not answer"
+	held.Source, held.Error, held.ThreadsLeftOut, held.NativeError = clusterpb.FromFaulthandler, "Python did not answer", 1, "py-spy is not installed there"
 	stopped := snapshot("ps:0", &clusterpb.ThreadStack{NativeId: 100, State: "T"})
 	stopped.Source, stopped.Error = clusterpb.FromProc, "it is stopped (a SIGSTOP, or a debugger)"
 	stopped.Children = []*clusterpb.ProcessState{{Pid: 101, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"}, {Pid: 102, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"}}
@@ -68,10 +68,13 @@ func TestStacksJSON(t *testing.T) {
 		Tasks []struct {
 			Task, Host, State, Source, Error string
 			PID                              int32
+			NativeError                      string `json:"native_error"`
+			LeftOut                          int32  `json:"threads_left_out"`
 			Threads                          []struct {
-				Name   string
-				Main   bool
-				Frames []struct {
+				Name    string
+				Main    bool
+				LeftOut int32 `json:"frames_left_out"`
+				Frames  []struct {
 					Function, File, Code string
 					Line                 int32
 				}
@@ -91,6 +94,9 @@ func TestStacksJSON(t *testing.T) {
 	}
 	if x := got.Tasks[1]; x.PID != 100 || x.Host != "host0" || !x.Threads[0].Main || x.Threads[0].Frames[0].Function != "load_batch" || x.Threads[0].Frames[0].Line != 33 || x.Threads[0].Frames[0].Code != "row = source.readline()" {
 		t.Errorf("worker:1 %+v", x)
+	}
+	if x := got.Tasks[3]; x.LeftOut != 1 || x.NativeError == "" || x.Threads[0].LeftOut != 1 {
+		t.Errorf("worker:3 %+v", x)
 	}
 	if x := got.Tasks[4]; x.PID != 0 || x.Error != "executor 4 is lost: killed" || x.Threads == nil {
 		t.Errorf("worker:4 %+v", x)

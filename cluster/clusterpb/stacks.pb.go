@@ -368,7 +368,7 @@ type Snapshot struct {
 	// pipe or a remote file system. With
 	// source proc: the main thread, then such threads.
 	Threads        []*ThreadStack  `protobuf:"bytes,10,rep,name=threads,proto3" json:"threads,omitempty"`
-	ThreadsLeftOut int32           `protobuf:"varint,11,opt,name=threads_left_out,json=threadsLeftOut,proto3" json:"threads_left_out,omitempty"` // Python's threads beyond the limit of a snapshot
+	ThreadsLeftOut int32           `protobuf:"varint,11,opt,name=threads_left_out,json=threadsLeftOut,proto3" json:"threads_left_out,omitempty"` // Python's threads beyond the limit of a snapshot; of faulthandler, which does not count them: 1
 	Process        *ProcessState   `protobuf:"bytes,12,opt,name=process,proto3" json:"process,omitempty"`
 	Children       []*ProcessState `protobuf:"bytes,13,rep,name=children,proto3" json:"children,omitempty"`                          // descendants of the process
 	Native         string          `protobuf:"bytes,14,opt,name=native,proto3" json:"native,omitempty"`                              // what py-spy dump wrote; "": it was not asked for, or failed

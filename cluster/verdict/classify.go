@@ -205,6 +205,8 @@ func (r reader) snapshot(s *clusterpb.Snapshot, cpu float64) Finding {
 	main := r.stack(s.GetThreads()[first])
 	switch {
 	case len(s.GetThreads()[first].GetFrames()) > 0:
+	case s.GetThreadsLeftOut() > 0:
+		main.class, main.detail = Unknown, "" // its stack is one of those that are left out
 	case s.GetSource() != clusterpb.FromProc:
 		main.class, main.detail = Exit, "" // its program has returned, and Python ends
 	case main.waits == waitLock || main.waits == waitPoll:

@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 // TestJudge plays the cases in testdata/judge. A case is the run and its tasks, then ---- and the verdict:
 //
 //	run [silence=41s] [median=200ms] [feed]
-//	task NAME [step=N] [age=T] [cpu=N] [gpu=N] [is=STATE] [missing=WORDS] [state=S] [wchan=F] [source=S]    its main thread
+//	task NAME [step=N] [age=T] [cpu=N] [gpu=N] [is=STATE] [missing=WORDS] [state=S] [wchan=F] [source=S] [more]    its main thread
 //	  FUNCTION FILE:LINE [code]                                   frames, innermost first
 //	thread NAME [state=S] [wchan=F]                               another thread of the task
 //	later                                                         the second snapshot; without it, it is as the first
@@ -128,6 +128,9 @@ func parseCase(t *testing.T, input string) (Run, []Task) {
 				}
 				if s := options["source"]; s != "" {
 					snapshot.Source = s
+				}
+				if _, more := options["more"]; more {
+					snapshot.ThreadsLeftOut = 1
 				}
 				task.Snapshots = []*clusterpb.Snapshot{snapshot, snapshot}
 			}

@@ -29,6 +29,15 @@ func StacksView(run int32, snapshots []*clusterpb.Snapshot, missing []*clusterpb
 	if idle.count > 0 {
 		b = b.Faint(fmt.Sprintf("left out: %s without frames of the program (%s); --all shows them", Plural(int64(idle.count), "waiting thread"), ShortList(slices.Sorted(maps.Keys(idle.names)), 4)))
 	}
+	var more []string
+	for _, s := range snapshots {
+		if s.GetThreadsLeftOut() > 0 {
+			more = append(more, s.GetTask())
+		}
+	}
+	if len(more) > 0 {
+		b = b.Busy(cluster.FoldTasks(more) + " · there are more threads than a snapshot has")
+	}
 	for _, s := range snapshots {
 		if s.GetNative() != "" {
 			b = b.Details(s.GetTask()+" by py-spy", Line(s.GetTask()+" by py-spy:").Code(strings.Split(strings.TrimRight(s.GetNative(), "\n"), "\n")...))

@@ -83,8 +83,10 @@ type (
 		Error       string        `json:"error"`
 		UnixNano    int64         `json:"unix_nano"`
 		Threads     []threadStack `json:"threads"`
+		LeftOut     int32         `json:"threads_left_out"` // beyond the limit of a snapshot
 		Children    []childState  `json:"children"`
 		Native      string        `json:"native"`
+		NativeError string        `json:"native_error"` // why there is none, with --native
 	}
 	threadStack struct {
 		Name        string       `json:"name"`
@@ -92,7 +94,8 @@ type (
 		State       string       `json:"state"`
 		WaitChannel string       `json:"wait_channel"`
 		CPUPercent  result.Float `json:"cpu_percent"`
-		Frames      []frameJSON  `json:"frames"` // innermost first
+		Frames      []frameJSON  `json:"frames"`          // innermost first
+		LeftOut     int32        `json:"frames_left_out"` // outer ones
 	}
 	frameJSON struct {
 		Function string `json:"function"`
@@ -117,7 +120,7 @@ func stacksData(all *clusterpb.StacksReply) *stacksJSON {
 		p := s.GetProcess()
 		t := taskStack{
 			Task: s.GetTask(), Host: s.GetHost(), PID: s.GetPid(), State: p.GetState(), WaitChannel: p.GetWaitChannel(), CPUPercent: result.Float(p.GetCpuPercent()), RSSBytes: p.GetRssBytes(),
-			Source: s.GetSource(), Error: s.GetError(), UnixNano: s.GetUnixNano(), Threads: []threadStack{}, Children: []childState{}, Native: s.GetNative(),
+			Source: s.GetSource(), Error: s.GetError(), UnixNano: s.GetUnixNano(), Threads: []threadStack{}, Children: []childState{}, Native: s.GetNative(), NativeError: s.GetNativeError(), LeftOut: s.GetThreadsLeftOut(),
 		}
 		for _, x := range s.GetThreads() {
 			t.Threads = append(t.Threads, threadData(x))
@@ -135,7 +138,7 @@ func stacksData(all *clusterpb.StacksReply) *stacksJSON {
 }
 
 func threadData(t *clusterpb.ThreadStack) threadStack {
-	s := threadStack{t.GetName(), t.GetMain(), t.GetState(), t.GetWaitChannel(), result.Float(t.GetCpuPercent()), []frameJSON{}}
+	s := threadStack{t.GetName(), t.GetMain(), t.GetState(), t.GetWaitChannel(), result.Float(t.GetCpuPercent()), []frameJSON{}, t.GetFramesLeftOut()}
 	for _, f := range t.GetFrames() {
 		s.Frames = append(s.Frames, frameJSON{f.GetFunction(), f.GetFile(), f.GetLine(), f.GetCode()})
 	}

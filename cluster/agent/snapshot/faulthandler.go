@@ -23,9 +23,9 @@ var faulthandlerFrame = sync.OnceValue(func() *regexp.Regexp {
 // parseFaulthandler returns the threads that Python's faulthandler wrote (CPython's
 // Python/traceback.c, _Py_DumpTracebackThreads). It skips lines that it does not know. Of a
 // thread that was written twice the last stack counts: the handler may run late, for an earlier
-// signal, and then once more.
-func parseFaulthandler(text string) []*clusterpb.ThreadStack {
-	var threads []*clusterpb.ThreadStack
+// signal, and then once more. more is whether there are threads that it did not write: it writes the 100 that were
+// started last, so that the main thread may be among the others.
+func parseFaulthandler(text string) (threads []*clusterpb.ThreadStack, more bool) {
 	place := map[uint64]int{}
 	var current *clusterpb.ThreadStack
 	for line := range strings.SplitSeq(text, "\n") {
@@ -44,6 +44,9 @@ func parseFaulthandler(text string) []*clusterpb.ThreadStack {
 			threads = append(threads, current)
 			continue
 		}
+		if line == "..." {
+			more, current = true, nil
+		}
 		if current == nil {
 			continue
 		}
@@ -60,7 +63,7 @@ func parseFaulthandler(text string) []*clusterpb.ThreadStack {
 			}
 		}
 	}
-	return threads
+	return threads, more
 }
 
 // parseFrame returns the frame of a line; nil if it is not one.

@@ -50,14 +50,15 @@ Current thread 0x00007f1c3b0d6740 (most recent call first):
 		{"quotes and keywords in a path", "Thread 0x2 (most recent call first):\n  File \"a\", line 5 in b\", line 7 in c\n", "2[] c a\", line 5 in b:7"},
 		{"a backslash that begins no character", "Thread 0x2 (most recent call first):\n  File \"a\\xzz\\u12\\q\\U00110000\", line 1 in f\n", `2[] f a\xzz\u12\q\U00110000:1`},
 		{"twice: the last one counts", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\nCurrent thread 0x1 (most recent call first):\n  File \"a.py\", line 9 in g\nThread 0x2 (most recent call first):\n  File \"a.py\", line 2 in f\n", "2[] f a.py:2\n1[] g a.py:9"},
-		{"too many threads", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n...\n", "2[] f a.py:1 …"},
+		{"too many threads", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\n...\n", "2[] f a.py:1"},
 		{"what follows on the list of threads", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\nCurrent thread's C stack trace (most recent call first):\n  Binary file \"python\", at f+0x1 [0x2]\n  File \"b.py\", line 1 in g\n", "2[] f a.py:1"},
 		{"cut in a line", "Thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  File \"a.py\", li", "2[] f a.py:1"},
 		{"hostile numbers", "Thread 0x0 (most recent call first):\n  File \"a.py\", line 1 in f\nThread 0xfffffffffffffffffff (most recent call first):\nThread 0x2 (most recent call first):\n  File \"a.py\", line 99999999999 in f\n", "2[] f a.py:0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := shown(parseFaulthandler(tt.text)); got != tt.want {
+			threads, more := parseFaulthandler(tt.text)
+			if got := shown(threads); got != tt.want || more != (tt.name == "too many threads") {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
@@ -107,7 +108,8 @@ func FuzzParseFaulthandler(f *testing.F) {
 	f.Add("Thread 0x2 (most recent call first):\n  Garbage-collecting\n  File ???, line ??? in ???\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		seen := map[uint64]bool{}
-		for _, s := range parseFaulthandler(text) {
+		threads, _ := parseFaulthandler(text)
+		for _, s := range threads {
 			if s.GetId() == 0 || seen[s.GetId()] {
 				t.Errorf("thread %d twice, or without a number", s.GetId())
 			}

@@ -105,7 +105,7 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	if err != nil {
 		return fmt.Errorf("its stacks cannot be read: %w", err)
 	}
-	threads := parseFaulthandler(string(text))
+	threads, more := parseFaulthandler(string(text))
 	if len(threads) == 0 {
 		return errors.New("faulthandler wrote no stacks")
 	}
@@ -114,7 +114,9 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 		t.Main = t.GetId() == h.of.Main
 	}
 	snapshot.Source = clusterpb.FromFaulthandler
-	snapshot.Threads, snapshot.ThreadsLeftOut = tidy(threads)
+	if snapshot.Threads, snapshot.ThreadsLeftOut = tidy(threads); more {
+		snapshot.ThreadsLeftOut++
+	}
 	return nil
 }
 
