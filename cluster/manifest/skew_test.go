@@ -102,6 +102,15 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
+// TestLinesWithoutControlCharacters: a terminal shows the lines.
+func TestLinesWithoutControlCharacters(t *testing.T) {
+	t.Parallel()
+	got := Lines(Differences(tasks{"worker:0": packages("a\x1bb", "1\u009b2"), "worker:1": packages("a\x1bb", "1")}), 3, "")
+	if want := "worker:0 has a b 1 2, worker:1 1"; len(got) != 1 || got[0] != want && got[0] != "worker:1 has a b 1, worker:0 1 2" {
+		t.Errorf("the lines are %q, want %q", got, want)
+	}
+}
+
 // TestOf: common entries are kept once, and every task's manifest is found again.
 func TestOf(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster/manifest"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -34,7 +36,7 @@ func DiffView(d *manifest.Diff) Bundle {
 		view = view.Append(table(d.Changes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Sources)) {
-		view = view.Details("changes in "+name, Bundle{}.Code(strings.Split(strings.TrimRight(d.Sources[name], "\n"), "\n")...))
+		view = view.Details("changes in "+visible(name), Bundle{}.Code(strings.Split(visible(strings.TrimRight(d.Sources[name], "\n")), "\n")...))
 	}
 	if len(d.Results) > 0 {
 		view = view.Line("results").Append(table(d.Results))
@@ -53,11 +55,11 @@ func ComparisonView(c *manifest.Comparison) Bundle {
 	}
 	for _, name := range c.Metrics {
 		t.Right = append(t.Right, len(t.Head))
-		t.Head = append(t.Head, name)
+		t.Head = append(t.Head, factName(name))
 	}
 	t.Head = append(t.Head, "took", "state")
 	for _, r := range c.Rows {
-		row := Row(strconv.Itoa(int(r.Run)), r.Program)
+		row := Row(strconv.Itoa(int(r.Run)), visible(r.Program))
 		for _, name := range c.Columns {
 			row = append(row, Cell{Text: fact(r.Differing[name])})
 		}
@@ -78,12 +80,26 @@ func factName(name string) string {
 	if _, err := strconv.Atoi(name); err == nil {
 		return "argument " + name
 	}
-	return command.Shorten(name, maxFact)
+	return command.Shorten(visible(name), maxFact)
 }
 
 func fact(value string) string {
 	if value == "" {
 		return "–"
 	}
-	return command.Shorten(strings.ReplaceAll(value, "\n", " "), maxFact)
+	return command.Shorten(visible(strings.ReplaceAll(value, "\n", " ")), maxFact)
+}
+
+// visible returns a text without control characters but line ends: a terminal would obey those of a program's source or
+// of an environment variable.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r) && r != '\n':
+			return utf8.RuneError
+		}
+		return r
+	}, text)
 }
