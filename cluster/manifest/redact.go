@@ -27,6 +27,11 @@ func IsSecretVariable(name string) bool {
 			return true
 		}
 	}
+	for _, end := range []string{"PASS", "PWD", "_PAT"} { // SSHPASS, ROOTPWD, GITHUB_PAT
+		if strings.HasSuffix(upper, end) {
+			return true
+		}
+	}
 	return IsSecretName(name)
 }
 

@@ -13,6 +13,7 @@ func TestSecretVariables(t *testing.T) {
 	for name, want := range map[string]bool{
 		"HF_TOKEN": true, "WANDB_API_KEY": true, "DB_PASSWORD": true, "MYSQL_PWD": true, "AWS_REGION": true, "AZURE_STORAGE_SAS": true, "SSH_AUTH_SOCK": true,
 		"GOOGLE_APPLICATION_CREDENTIALS": true, "HADOOP_TOKEN_FILE_LOCATION": true, "SENTRY_DSN": true, "my_secret": true, "KRB5_PASSPHRASE": true,
+		"SSHPASS": true, "DBPASS": true, "APP_PWD": true, "ROOTPWD": true, "GITHUB_PAT": true, "PATH_PATTERN": false,
 		"PWD": false, "OLDPWD": false, "PATH": false, "TOKENIZERS_PARALLELISM": false, "KERAS_BACKEND": false, "TF_NUM_INTRAOP_THREADS": false, "": false,
 	} {
 		if got := IsSecretVariable(name); got != want {
