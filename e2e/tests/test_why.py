@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import DEADLINE, ROOT, Notebook, wait_for
+from conftest import DEADLINE, ROOT, Notebook, alive, wait_for
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ["fifo", "lock", "sigstop", "sleep", "fewer", "checkpoint", "deadlock", "gc", "export"]
@@ -83,6 +83,12 @@ class Stalls:
     def run(self) -> dict:
         """The run's status."""
         return json.loads(self.shell("status", "--json"))["run"]
+
+    def agent(self, pid: int) -> int:
+        """The agent above a task's process."""
+        while not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").endswith(b"\0agent"):
+            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return pid
 
     def reset(self) -> None:
         """End the run."""
@@ -195,10 +201,21 @@ def test_processes_die_meanwhile(stalls: Stalls) -> None:
     wait_for("the end of the run", lambda: not stalls.active())
     assert "run 1 failed" in (found := stalls.why())["text"] and found["culprits"] == ["worker:1"], found
     stalls.start("collective", "sleep")
+    tasks = {task["task"]: task["pid"] for task in stalls.run()["tasks"]}
+    asked = begin()
+    os.kill(stalls.agent(tasks["worker:1"]), signal.SIGKILL)
+    out, err = asked.communicate(timeout=DEADLINE)
+    assert "worker:1" in out and not err.strip(), (out, err)
+    wait_for("the end of the run", lambda: not stalls.active())
+    assert "run 2 failed" in (found := stalls.why())["text"] and found["culprits"] == ["worker:1"], found
+    wait_for("the end of the tasks", lambda: not any(alive(pid) for pid in tasks.values()))
+    stalls.start("collective", "sleep")
+    tasks = {task["task"]: task["pid"] for task in stalls.run()["tasks"]}
     asked = begin()
     os.kill(json.loads(stalls.shell("status", "--json"))["driver_pid"], signal.SIGKILL)
     out, err = asked.communicate(timeout=DEADLINE)
     assert "the cluster's driver died during the run" in out and not err.strip(), (out, err)
+    wait_for("the end of the tasks", lambda: not any(alive(pid) for pid in tasks.values()))
     stalls.reset()  # with another driver, which ends with the notebook
 
 
