@@ -40,15 +40,15 @@ func (e *evidence) text(of []int) string {
 		parts = append(parts, names+": "+e.doing(group[0]))
 	}
 	if len(e.waiting) > 0 {
-		whom := "it"
+		pronoun := "it"
 		if len(of) > 1 {
-			whom = "them"
+			pronoun = "them"
 		}
 		role := ""
 		if len(of) == 1 {
 			role = e.tasks[of[0]].ID.Role
 		}
-		parts = append(parts, fmt.Sprintf("%s %s for %s%s", e.others(e.waiting, role), verb(e.waiting, "waits", "wait"), whom, e.at(e.waiting)))
+		parts = append(parts, fmt.Sprintf("%s %s for %s%s", e.others(e.waiting, role), verb(e.waiting, "waits", "wait"), pronoun, e.at(e.waiting)))
 	}
 	return strings.Join(parts, "; ")
 }
