@@ -163,6 +163,46 @@ func TestStacksWhileTheGILIsHeld(t *testing.T) {
 	}
 }
 
+// computing is a program of whose threads each waits long for the GIL, though none holds it in native code.
+const computing = `
+import threading, time
+
+def deep(n):
+    return 0 if n == 0 else deep(n - 1) + len([n])
+
+def work():
+    begin.wait()
+    while True:
+        deep(200)
+
+begin = threading.Event()
+for _ in range(%d):
+    threading.Thread(target=work, daemon=True).start()
+print("ready", flush=True)
+begin.set()
+work()
+`
+
+// TestStacksWhileThreadsCompute: faulthandler may crash a program while one of its threads runs Python, so it is not
+// used because Python answers late.
+func TestStacksWhileThreadsCompute(t *testing.T) {
+	t.Parallel()
+	for _, threads := range []int{3, 150} {
+		t.Run(fmt.Sprintf("%d threads", threads), func(t *testing.T) {
+			t.Parallel()
+			c := bare(t)
+			c.prepare(1, 0)
+			c.launch(c.cell(1, fmt.Sprintf(computing, threads)))
+			c.awaitLine("ready")
+			for round := int32(1); round <= 5; round++ {
+				if s := c.snapshot(1, round); s.GetPid() == 0 || s.GetSource() == clusterpb.FromFaulthandler {
+					t.Fatalf("round %d: source %q, error %q, pid %d", round, s.GetSource(), s.GetError(), s.GetPid())
+				}
+			}
+		})
+	}
+}
+
 // TestStacksOfAProgramThatRemovesTheHandler: the signal would end such a program, or the handler
 // write to a file of the program's, so it is not sent.
 func TestStacksOfAProgramThatRemovesTheHandler(t *testing.T) {

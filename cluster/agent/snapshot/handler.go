@@ -120,17 +120,6 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	return nil
 }
 
-// waitsForCore returns whether the thread that answers could run, but has no core.
-func (h *handler) waitsForCore() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.file == nil {
-		return false
-	}
-	t, ok := proc.ReadThread(h.pid, h.of.Thread)
-	return ok && t.State == running
-}
-
 // check returns why the signal must not be sent: it would end the process, or another one, the
 // handler would write to a file of the program, or the signal could not be delivered. The caller
 // holds mu.

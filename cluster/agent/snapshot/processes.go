@@ -67,6 +67,29 @@ func (r reading) isStopped() bool {
 	return r.threads[0].State == stopped || r.threads[0].State == traced
 }
 
+// Looks at the threads for competes.
+const (
+	looks      = 5
+	looksApart = 10 * time.Millisecond
+	hardlyRuns = 0.2 // of a core
+)
+
+// competes returns whether threads compete for the GIL or for a core: one that could run has hardly run since the
+// reading. A thread that holds the GIL in native code either sleeps or has a core for itself.
+func (r reading) competes() bool {
+	before := newUsage(r, r).before
+	for i := range looks {
+		if i > 0 {
+			time.Sleep(looksApart)
+		}
+		most := time.Duration(hardlyRuns * float64(time.Since(r.at)))
+		if slices.ContainsFunc(proc.Threads(r.pid), func(t proc.Thread) bool { return t.State == running && t.CPU-before[t.ID] < most }) {
+			return true
+		}
+	}
+	return false
+}
+
 // describe adds to a snapshot what /proc said when the stacks were taken, and what the processes
 // and threads used between two readings.
 func describe(s *clusterpb.Snapshot, when, first, last reading) {

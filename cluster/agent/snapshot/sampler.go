@@ -7,6 +7,8 @@
 // stacks of all threads to a memory file without the GIL. The signal is sent to that thread only,
 // so no system call of the program is interrupted. It is not sent before the task has said that
 // the handler is installed, nor if /proc says that it is not: its default action ends the process.
+// Nor is it sent while threads compete for the GIL or for a core: then one of them may run Python,
+// and faulthandler, which reads frames that change meanwhile, may crash the process.
 package snapshot
 
 import (
@@ -20,7 +22,7 @@ import (
 // Times of a snapshot.
 const (
 	answerWait = 500 * time.Millisecond // for the answer of the task's thread
-	busyWait   = 2 * time.Second        // for that, while it waits for a core
+	busyWait   = 2 * time.Second        // for that, while threads compete
 	poll       = 5 * time.Millisecond   // between looks at a thread's state
 	signalWait = time.Second            // for faulthandler
 	cpuWindow  = 100 * time.Millisecond // in which the use of the CPU is measured, at least
@@ -92,7 +94,8 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 	case first.isStopped():
 		snapshot.Error = isStopped
 	default:
-		if snapshot.Error = s.fromPython(ctx, snapshot); snapshot.Error == "" {
+		var held bool
+		if snapshot.Error, held = s.fromPython(ctx, first, snapshot); snapshot.Error == "" {
 			break
 		}
 		snapshot.UnixNano = time.Now().UnixNano()
@@ -101,8 +104,10 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 		}
 		if when.isStopped() {
 			snapshot.Error = isStopped
-		} else if err := s.handler.stacks(ctx, snapshot); err != nil {
-			snapshot.Error += ", and " + err.Error()
+		} else if held {
+			if err := s.handler.stacks(ctx, snapshot); err != nil {
+				snapshot.Error += ", and " + err.Error()
+			}
 		}
 	}
 	select {
@@ -119,8 +124,8 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 }
 
 // fromPython adds the stacks that the task's own thread takes; otherwise it returns why there are
-// none.
-func (s *Sampler) fromPython(ctx context.Context, snapshot *clusterpb.Snapshot) string {
+// none, and whether a thread holds the GIL in native code, as far as that is seen.
+func (s *Sampler) fromPython(ctx context.Context, first reading, snapshot *clusterpb.Snapshot) (problem string, held bool) {
 	select {
 	case <-s.answers: // to a question whose asker has gone
 		s.pending = false
@@ -129,25 +134,27 @@ func (s *Sampler) fromPython(ctx context.Context, snapshot *clusterpb.Snapshot) 
 	if !s.pending {
 		s.last++
 		if s.pending = s.ask(s.last); !s.pending {
-			return "its Python does not read its control socket any more"
+			return "its Python does not read its control socket any more", false
 		}
 	}
 	began := time.Now()
-	for patience := time.After(answerWait); ; {
+	for patience := time.After(answerWait); ; patience = time.After(answerWait / 5) {
 		select {
 		case a := <-s.answers:
 			s.pending = false
 			snapshot.Threads, snapshot.ThreadsLeftOut = a.stacks()
 			snapshot.Source = clusterpb.FromPython
-			return ""
+			return "", false
 		case <-ctx.Done():
-			return "its Python did not answer in time"
+			return "its Python did not answer in time", false
 		case <-patience:
-			if time.Since(began) < busyWait && s.handler.waitsForCore() {
-				patience = time.After(answerWait / 5)
-				continue
+			switch competes := first.competes(); {
+			case len(s.answers) > 0:
+			case !competes:
+				return fmt.Sprintf("Python did not answer within %s, as when a thread holds the GIL in native code", answerWait), true
+			case time.Since(began) >= busyWait:
+				return fmt.Sprintf("Python did not answer within %s: its threads compete for the GIL, or for a core", busyWait), false
 			}
-			return fmt.Sprintf("Python did not answer within %s, as when a thread holds the GIL in native code", answerWait)
 		}
 	}
 }
