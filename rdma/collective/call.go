@@ -84,13 +84,13 @@ func (c Call) check(ranks, hosts int, slotSize int64) error {
 	case int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid():
 		return fmt.Errorf("%w: kind %d, type %d or operation %d is unknown", ErrInvalid, c.Kind, c.Type, c.Op)
 	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
-		return fmt.Errorf("%w: %s: the memory has room for %d bytes", ErrInvalid, c, slotSize)
+		return fmt.Errorf("%w: %s: the vectors have more bytes than the memory of a collective call has room for, %d", ErrInvalid, c, slotSize)
 	case c.Kind == Exchange && hosts != 1:
 		return fmt.Errorf("%w: %s: the ranks are on %d hosts, so their programs cannot combine the vectors", ErrInvalid, c, hosts)
 	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
 		return fmt.Errorf("%w: %s: the vector has %d bytes, which is no multiple of an element's %d", ErrInvalid, c, c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
-		return fmt.Errorf("%s: root must be a rank from 0 to %d", c, ranks-1)
+		return fmt.Errorf("%s: root must be the rank of a task, from 0 to %d", c, ranks-1)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func New(cfg Config) (*Group, error) {
 // check returns an error for memory that calls cannot use.
 func (g *Group) check() error {
 	if own := g.cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil || own.SlotSize(controlSlot) < description(len(g.cfg.Names), 0) {
-		return fmt.Errorf("rank %d of %d hosts, with %s, cannot be a member of a group of %d", g.cfg.Rank, len(g.cfg.Hosts), own, len(g.cfg.Names))
+		return fmt.Errorf("rank %d, which has memory of %s, cannot be one of a group of %d ranks on %d hosts", g.cfg.Rank, own, len(g.cfg.Names), len(g.cfg.Hosts))
 	}
 	for rank, p := range g.cfg.Peers {
 		if err := g.checkPeer(rank, p); err != nil {
@@ -139,7 +139,7 @@ func (g *Group) checkPeer(rank int, p Peer) error {
 	isLocal := slices.Contains(g.local, rank)
 	switch own := g.cfg.Own.Segment().Layout(); {
 	case isLocal != (p.Memory != nil):
-		return fmt.Errorf("%s is on this host: %t; its memory is mapped: %t", g.name(rank), isLocal, p.Memory != nil)
+		return fmt.Errorf("the memory of %s is mapped here: %t; but it runs on this host: %t", g.name(rank), p.Memory != nil, isLocal)
 	case isLocal && !slices.Equal(p.Memory.Segment().Layout(), own):
 		return fmt.Errorf("the memory of %s has %s, not %s", g.name(rank), p.Memory.Segment().Layout(), own)
 	}
@@ -179,13 +179,13 @@ func (g *Group) listen(rank int, p *peer) {
 func (g *Group) hear(rank int, p *peer, c transport.Completion) error {
 	kind := message(c.Immediate >> 24)
 	if kind >= messages {
-		return fmt.Errorf("%s sent a message of kind %d", g.name(rank), kind)
+		return fmt.Errorf("%w: %s sent a message of the unknown kind %d", transport.ErrProtocol, g.name(rank), kind)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	ahead := uint64(c.Immediate-uint32(p.said[kind])) & numbers
 	if ahead == 0 || ahead > numbers/2 {
-		return fmt.Errorf("%s sent message %#x behind number %d", g.name(rank), c.Immediate, p.said[kind])
+		return fmt.Errorf("%w: %s sent message %#x after message number %d", transport.ErrProtocol, g.name(rank), c.Immediate, p.said[kind])
 	}
 	p.said[kind] += ahead
 	n := p.said[kind]
@@ -195,7 +195,7 @@ func (g *Group) hear(rank int, p *peer, c transport.Completion) error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("read the call of %s: %w", g.name(rank), err)
+			return fmt.Errorf("read which collective call %s makes: %w", g.name(rank), err)
 		}
 	}
 	g.wake()

@@ -103,10 +103,10 @@ func (g *Group) announce(ctx context.Context, call Call, ranks []int, kind messa
 // different returns the error of a call that another rank makes in another way.
 func (g *Group) different(call Call, rank int, theirs Call) error {
 	if theirs.String() == call.String() {
-		return fmt.Errorf("call %d is %s on %s and %s, but of arrays of other types or shapes: they must be the same on all ranks",
+		return fmt.Errorf("call %d is %s on %s and %s, but their arrays have different types or shapes: give the same on all tasks",
 			g.calls, call, g.name(g.cfg.Rank), g.name(rank))
 	}
-	return fmt.Errorf("call %d of %s is %s, of %s it is %s: all ranks must make the same calls in the same order",
+	return fmt.Errorf("call %d of %s is %s, of %s it is %s: all tasks must make the same calls in the same order",
 		g.calls, g.name(g.cfg.Rank), call, g.name(rank), theirs)
 }
 

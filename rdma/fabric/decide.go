@@ -72,7 +72,7 @@ func Decide(ranks []Rank, mode Mode) (*Decision, error) {
 		d.Link, d.Why = commonLink(compared)
 	}
 	if mode == RDMA && d.Link == Ethernet {
-		err = fmt.Errorf("--fabric rdma: %s", cmp.Or(d.Why, "no executor has an RDMA device"))
+		err = fmt.Errorf("--fabric rdma: %s; --fabric auto uses TCP then", cmp.Or(d.Why, "no executor has an RDMA device"))
 	}
 	if d.Link != Ethernet {
 		choosePorts(compared, d.Link)

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -82,15 +81,15 @@ func (l Layout) rounded() Layout {
 // Check returns an error for a layout that no segment can have.
 func (l Layout) Check() error {
 	if len(l) < 1 || len(l) > MaxClasses {
-		return fmt.Errorf("a layout has 1 to %d classes of slots, not %d", MaxClasses, len(l))
+		return fmt.Errorf("shared memory has slots of 1 to %d sizes, not %d", MaxClasses, len(l))
 	}
 	left := int64(math.MaxInt64)
 	for _, c := range l {
 		if c.Slots < 1 || c.Size < pageSize || c.Size%pageSize != 0 {
-			return fmt.Errorf("%d slots of %d bytes: a slot has whole pages of %d bytes", c.Slots, c.Size, pageSize)
+			return fmt.Errorf("shared memory cannot have %d slots of %d bytes: a slot has one or more whole pages of %d bytes", c.Slots, c.Size, pageSize)
 		}
 		if int64(c.Slots) > left/c.Size {
-			return errors.New("the slots are larger than any memory")
+			return fmt.Errorf("%d slots of %d bytes are larger than any memory", c.Slots, c.Size)
 		}
 		left -= int64(c.Slots) * c.Size
 	}

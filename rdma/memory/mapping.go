@@ -19,13 +19,13 @@ type Mapping struct {
 }
 
 // ErrClosed is the error of a use after Close.
-var ErrClosed = errors.New("the mapping is closed")
+var ErrClosed = errors.New("the shared memory is not mapped any more: its run or its feed has ended")
 
 // Received returns the segment of a descriptor that another process has sent. It takes the descriptor over, also if
 // it fails: what the other process could truncate is refused, because access to it would end this process by SIGBUS.
 func Received(file *os.File, layout Layout) (*Segment, error) {
 	if err := checkReceived(file, layout); err != nil {
-		return nil, errors.Join(fmt.Errorf("receive a segment: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("shared memory of another process is refused: %w", err), file.Close())
 	}
 	return &Segment{file: file, layout: layout}, nil
 }
@@ -36,17 +36,17 @@ func checkReceived(file *os.File, layout Layout) error {
 	}
 	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return fmt.Errorf("read its seals: %w", err)
+		return fmt.Errorf("its seals cannot be read: %w", err)
 	}
 	if want := unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL; seals&want != want {
-		return errors.New("its size is not sealed")
+		return errors.New("its size is not sealed, so the other process could end this one by making it smaller")
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
 	if info.Size() != layout.Size() {
-		return fmt.Errorf("it has %d bytes, which are not %s", info.Size(), layout)
+		return fmt.Errorf("it has %d bytes, but was announced as %s", info.Size(), layout)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func checkReceived(file *os.File, layout Layout) error {
 func (s *Segment) Map() (*Mapping, error) {
 	data, err := unix.Mmap(int(s.file.Fd()), 0, int(s.layout.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map a segment: %w", err)
+		return nil, fmt.Errorf("map %d bytes of shared memory: %w", s.layout.Size(), err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // a kernel without them
 	m := &Mapping{segment: s, data: data}
@@ -98,7 +98,7 @@ func (m *Mapping) Close() error {
 	data := m.data
 	m.data, m.slots = nil, nil
 	if err := unix.Munmap(data); err != nil {
-		return fmt.Errorf("unmap a segment: %w", err)
+		return fmt.Errorf("unmap %d bytes of shared memory: %w", len(data), err)
 	}
 	return nil
 }

@@ -86,14 +86,14 @@ func TestReceivedRefused(t *testing.T) {
 	}{
 		{open(pageSize, unix.F_SEAL_SHRINK), Class{1, pageSize}, "not sealed"},
 		{open(pageSize, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), Class{1, pageSize}, "not sealed"},
-		{open(0, sealed), Class{1, pageSize}, "0 bytes, which are not 1 slots"},
-		{open(pageSize+1, sealed), Class{1, pageSize}, "not 1 slots"},
-		{open(3*pageSize, sealed), Class{2, pageSize}, "not 2 slots of 4096 bytes"},
+		{open(0, sealed), Class{1, pageSize}, "0 bytes, but was announced as 1 slots"},
+		{open(pageSize+1, sealed), Class{1, pageSize}, "announced as 1 slots"},
+		{open(3*pageSize, sealed), Class{2, pageSize}, "announced as 2 slots of 4096 bytes"},
 		{open(pageSize, sealed), Class{0, pageSize}, "whole pages"},
 		{open(pageSize, sealed), Class{-1, pageSize}, "whole pages"},
 		{open(pageSize, sealed), Class{1, pageSize / 2}, "whole pages"},
 		{open(pageSize, sealed), Class{1 << 30, 1 << 40}, "larger than any memory"},
-		{ordinary, Class{1, pageSize}, "read its seals"},
+		{ordinary, Class{1, pageSize}, "seals cannot be read"},
 	} {
 		if s, err := Received(c.file, Layout{c.slots}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, %v; %q was expected", s, err, c.want)

@@ -13,7 +13,7 @@ import (
 // is closed meanwhile stays open until they are sent; one that is closed already is an error.
 func Send(conn *net.UnixConn, message []byte, files ...*os.File) error {
 	if err := send(conn, message, files, nil); err != nil {
-		return fmt.Errorf("send %d descriptors: %w", len(files), err)
+		return fmt.Errorf("pass %d descriptors of shared memory to another process: %w", len(files), err)
 	}
 	return nil
 }
@@ -45,11 +45,11 @@ func Receive(conn *net.UnixConn, buffer []byte) (n int, files []*os.File, err er
 	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
 	n, oobn, flags, _, err := conn.ReadMsgUnix(buffer, oob)
 	if err != nil {
-		return n, nil, fmt.Errorf("receive descriptors: %w", err)
+		return n, nil, fmt.Errorf("receive descriptors of shared memory from another process: %w", err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {
-		return n, nil, fmt.Errorf("receive descriptors: %w", err)
+		return n, nil, fmt.Errorf("receive descriptors of shared memory from another process: %w", err)
 	}
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
@@ -65,7 +65,7 @@ func Receive(conn *net.UnixConn, buffer []byte) (n int, files []*os.File, err er
 		for _, f := range files {
 			_ = f.Close() // not complete
 		}
-		return n, nil, fmt.Errorf("receive descriptors: some were lost: this process may have too many open files (ulimit -n), or the peer sent more than %d", maxFiles)
+		return n, nil, fmt.Errorf("receive descriptors of shared memory from another process: some were lost: this process may have too many open files (raise ulimit -n), or the other one sent more than %d", maxFiles)
 	}
 	return n, files, nil
 }

@@ -31,18 +31,18 @@ const pageSize = 4096
 func New(name string, classes ...Class) (*Segment, error) {
 	layout := Layout(classes).rounded()
 	if err := layout.Check(); err != nil {
-		return nil, fmt.Errorf("create a segment: %w", err)
+		return nil, err
 	}
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("create a segment: %w", err)
+		return nil, fmt.Errorf("create shared memory (memfd_create): %w", err)
 	}
 	file := os.NewFile(uintptr(fd), name)
 	if err := unix.Ftruncate(fd, layout.Size()); err != nil {
-		return nil, errors.Join(fmt.Errorf("size a segment: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("give shared memory its size of %d bytes: %w", layout.Size(), err), file.Close())
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		return nil, errors.Join(fmt.Errorf("seal a segment: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("seal the size of shared memory: %w", err), file.Close())
 	}
 	return &Segment{file: file, layout: layout}, nil
 }
@@ -67,14 +67,14 @@ func (s *Segment) WriteAt(slot int, offset int64, data []byte) error {
 		return err
 	}
 	if _, err := s.file.WriteAt(data, s.layout.Begin(slot)+offset); err != nil {
-		return fmt.Errorf("write to slot %d: %w", slot, err)
+		return fmt.Errorf("write %d bytes to slot %d of shared memory: %w", len(data), slot, err)
 	}
 	return nil
 }
 
 func (s *Segment) check(slot int, n int64) error {
 	if n < 0 || n > s.layout.SlotSize(slot) {
-		return fmt.Errorf("%d bytes of slot %d: the segment has %s", n, slot, s.layout)
+		return fmt.Errorf("%d bytes of slot %d do not fit into shared memory of %s", n, slot, s.layout)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (s *Segment) check(slot int, n int64) error {
 func (s *Segment) Discard() error {
 	err := unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, s.layout.Size())
 	if err != nil {
-		return fmt.Errorf("discard a segment: %w", err)
+		return fmt.Errorf("give shared memory that is not used back to the system: %w", err)
 	}
 	return nil
 }

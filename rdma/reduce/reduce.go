@@ -2,6 +2,7 @@
 package reduce
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 )
@@ -31,7 +32,7 @@ func ParseType(name string) (Type, error) {
 			return Type(t), nil
 		}
 	}
-	return 0, fmt.Errorf("elements of type %q cannot be reduced: float16, bfloat16, float32, float64, int32 and int64 can", name)
+	return 0, fmt.Errorf("arrays of type %q cannot be reduced: convert them to float16, bfloat16, float32, float64, int32 or int64", name)
 }
 
 // String returns NumPy's name of the type.
@@ -62,7 +63,7 @@ func ParseOp(name string) (Op, error) {
 			return Op(op), nil
 		}
 	}
-	return 0, fmt.Errorf("op %q is not known: sum, min and max are", name)
+	return 0, fmt.Errorf("there is no op %q to reduce arrays with: use sum, min or max", name)
 }
 
 // Valid is whether o is one of the operations.
@@ -74,19 +75,22 @@ func (o Op) String() string { return ops[o] }
 // blockBytes is the size of the part of a vector that is combined at once: it stays in the processor's first cache.
 const blockBytes = 8 << 10
 
+// ErrVectors is the error of vectors that Into cannot combine: its caller has made them so.
+var ErrVectors = errors.New("vectors cannot be combined")
+
 // Into sets dst to the combination of the sources, in their order: every caller with the same sources gets the same
 // bits. All vectors have the same length, which is a multiple of the element's size, and are aligned to it. dst may
 // be one of the sources. Half-precision elements are added in float32 and rounded once.
 func Into(dst []byte, sources [][]byte, t Type, op Op) error {
 	if len(sources) == 0 {
-		return fmt.Errorf("reduce %d bytes of no source", len(dst))
+		return fmt.Errorf("%w: there is none to make %d bytes of", ErrVectors, len(dst))
 	}
 	for _, v := range append([][]byte{dst}, sources...) {
 		switch {
 		case len(v) != len(dst) || len(v)%t.Size() != 0:
-			return fmt.Errorf("reduce vectors of %d and %d bytes as %s", len(dst), len(v), t)
+			return fmt.Errorf("%w: they have %d and %d bytes of type %s", ErrVectors, len(dst), len(v), t)
 		case len(v) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(v)))%uintptr(t.Size()) != 0:
-			return fmt.Errorf("reduce a vector that is not aligned to %d bytes", t.Size())
+			return fmt.Errorf("%w: one does not begin at a multiple of %d bytes", ErrVectors, t.Size())
 		}
 	}
 	switch t {

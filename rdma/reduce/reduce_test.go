@@ -143,10 +143,10 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	aligned := make([]byte, 64)
 	for name, err := range map[string]error{
-		"of no source":           Into(aligned, nil, Float32, Sum),
-		"of 64 and 32 bytes":     Into(aligned, [][]byte{aligned, aligned[:32]}, Float32, Sum),
-		"of 6 and 6 bytes":       Into(aligned[:6], [][]byte{aligned[:6]}, Float32, Sum),
-		"not aligned to 4 bytes": Into(aligned[1:5], [][]byte{aligned[:4]}, Float32, Sum),
+		"none to make 64 bytes": Into(aligned, nil, Float32, Sum),
+		"have 64 and 32 bytes":  Into(aligned, [][]byte{aligned, aligned[:32]}, Float32, Sum),
+		"have 6 and 6 bytes":    Into(aligned[:6], [][]byte{aligned[:6]}, Float32, Sum),
+		"a multiple of 4 bytes": Into(aligned[1:5], [][]byte{aligned[:4]}, Float32, Sum),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

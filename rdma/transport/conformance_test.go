@@ -133,7 +133,7 @@ func testBothWays(t *testing.T, w way) {
 func testBounds(t *testing.T, w way) {
 	a, b := linked(t, w, 2, 4096)
 	for _, to := range []Place{{2, 0}, {-1, 0}, {0, 4096}, {0, -1}, {0, 1<<63 - 1}} {
-		if err := a.Write(t.Context(), to, []byte{1}, 0); err == nil || !strings.Contains(err.Error(), "has 2 slots of 4096 bytes") {
+		if err := a.Write(t.Context(), to, []byte{1}, 0); err == nil || !strings.Contains(err.Error(), "not fit into memory of 2 slots of 4096 bytes") {
 			t.Errorf("%+v: %v", to, err)
 		}
 	}
@@ -253,7 +253,7 @@ func testHostile(t *testing.T, w way) {
 	} {
 		a, b := linked(t, w, 1, 4096)
 		forge(t, a.Link.(*link).carrier, c)
-		if err := b.ended(t); err == nil || !strings.Contains(err.Error(), "the peer sent a write of") {
+		if err := b.ended(t); err == nil || !strings.Contains(err.Error(), "it sent a write of") {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -35,7 +35,7 @@ func greeting(begin [4]byte, own *memory.Mapping) []byte {
 
 func parseGreeting(g []byte, begin ...[4]byte) (memory.Layout, error) {
 	if !slices.Contains(begin, [4]byte(g)) {
-		return nil, fmt.Errorf("the peer begins with %q, not with %q", g[:4], begin)
+		return nil, fmt.Errorf("%w: its first bytes are %q, not %q", ErrProtocol, g[:4], begin)
 	}
 	var layout memory.Layout
 	for g = g[4:]; len(g) > 0; g = g[4+8:] {
@@ -72,7 +72,7 @@ func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("greet the peer: %w", err)
+		return nil, nil, fmt.Errorf("exchange the sizes of memory: %w", err)
 	}
 	return layout, theirs, nil
 }

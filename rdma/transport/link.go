@@ -58,7 +58,7 @@ func newLink(c carrier) *link {
 func within(c Completion, layout memory.Layout) error {
 	room := layout.SlotSize(c.Slot)
 	if room < 0 || c.Offset < 0 || c.Size < 0 || c.Size > room || c.Offset > room-c.Size {
-		return fmt.Errorf("a write of %d bytes at %d of slot %d: the memory has %s", c.Size, c.Offset, c.Slot, layout)
+		return fmt.Errorf("a write of %d bytes at offset %d of slot %d does not fit into memory of %s", c.Size, c.Offset, c.Slot, layout)
 	}
 	return nil
 }
@@ -75,12 +75,12 @@ func (l *link) Write(ctx context.Context, to Place, data []byte, immediate uint3
 	case <-l.ended:
 		return l.Err()
 	case <-ctx.Done():
-		return fmt.Errorf("wait for an earlier write: %w", context.Cause(ctx))
+		return fmt.Errorf("an earlier write has not ended: %w", context.Cause(ctx))
 	}
 	if err := ctx.Err(); err != nil { // nothing has been written
 		return context.Cause(ctx)
 	}
-	givenUp := func() error { return fmt.Errorf("a write was given up: %w", context.Cause(ctx)) }
+	givenUp := func() error { return fmt.Errorf("the peer did not take a write in time: %w", context.Cause(ctx)) }
 	stop := context.AfterFunc(ctx, func() { l.end(givenUp()) })
 	err := l.put(c, data)
 	if !stop() {

@@ -50,7 +50,7 @@ const minMTU, maxMTU = 1, 5
 
 func parseOffer(b []byte) (offer, error) {
 	if len(b) != offerSize {
-		return offer{}, fmt.Errorf("the peer's offer has %d bytes, not %d", len(b), offerSize)
+		return offer{}, fmt.Errorf("%w: it describes its RDMA memory in %d bytes, not in %d", ErrProtocol, len(b), offerSize)
 	}
 	o := offer{queue: verbs.Peer{
 		Queue: binary.LittleEndian.Uint32(b), Sequence: binary.LittleEndian.Uint32(b[4:]), GID: verbs.GID(b[8:24]), LID: binary.LittleEndian.Uint16(b[24:]),
@@ -60,9 +60,9 @@ func parseOffer(b []byte) (offer, error) {
 	}
 	switch n := binary.LittleEndian.Uint16(b[52:]); {
 	case n != credits:
-		return offer{}, fmt.Errorf("the peer's ring has %d messages, not %d", n, credits)
+		return offer{}, fmt.Errorf("%w: it has room for %d messages, not for %d", ErrProtocol, n, credits)
 	case o.mtu < minMTU || o.mtu > maxMTU:
-		return offer{}, fmt.Errorf("the peer's MTU is number %d", o.mtu)
+		return offer{}, fmt.Errorf("%w: the number of its MTU is %d, not %d to %d", ErrProtocol, o.mtu, minMTU, maxMTU)
 	}
 	return o, nil
 }
@@ -70,7 +70,7 @@ func parseOffer(b []byte) (offer, error) {
 // fits returns why two ends cannot be connected.
 func (o offer) fits(theirs offer) error {
 	if o.ethernet != theirs.ethernet {
-		return errors.New("one end has RoCE, the other one InfiniBand")
+		return errors.New("one end has RoCE (RDMA over Ethernet), the other one InfiniBand: choose ports of one kind with NCCL_IB_HCA")
 	}
 	return nil
 }

@@ -47,19 +47,19 @@ func (r *records) next() (Completion, error) {
 	var record [recordSize]byte
 	if n, err := io.ReadFull(r.in, record[:]); err != nil {
 		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it ended within a record")
+			err = errors.New("the stream ended in the middle of a message")
 		}
 		return Completion{}, ended(err)
 	}
 	c := parseRecord(record[:])
 	if err := within(c, r.own.Segment().Layout()); err != nil {
-		return Completion{}, fmt.Errorf("the peer sent %w", err)
+		return Completion{}, fmt.Errorf("%w: it sent %w", ErrProtocol, err)
 	}
 	if r.take == nil {
 		return c, nil
 	}
 	if err := r.take(c); err != nil {
-		return Completion{}, fmt.Errorf("the connection to the peer broke within %d bytes: %w", c.Size, err)
+		return Completion{}, fmt.Errorf("the connection to the peer broke in the middle of a write of %d bytes: %w", c.Size, err)
 	}
 	return c, nil
 }

@@ -144,7 +144,7 @@ func (r *remote) handle(c verbs.Completion) {
 		err = r.receive(c)
 	}
 	if err == nil && r.granted > r.sent {
-		err = fmt.Errorf("the peer has taken %d messages of %d", r.granted, r.sent)
+		err = fmt.Errorf("%w: it says that it has taken %d messages, but only %d were sent", ErrProtocol, r.granted, r.sent)
 	}
 	if err != nil {
 		r.fail(err)
@@ -159,11 +159,11 @@ func (r *remote) receive(w verbs.Completion) error {
 	c.Immediate = w.Immediate
 	layout := r.own.mapping.Segment().Layout()
 	if err := within(c, layout); err != nil {
-		return fmt.Errorf("the peer sent %w", err)
+		return fmt.Errorf("%w: it sent %w", ErrProtocol, err)
 	}
 	if w.Length != recordRoom {
 		if w.Length > slotSize || int64(w.Length) != recordRoom+c.Size {
-			return fmt.Errorf("the peer sent a message of %d bytes with a write of %d", w.Length, c.Size)
+			return fmt.Errorf("%w: it sent a message of %d bytes for a write of %d", ErrProtocol, w.Length, c.Size)
 		}
 		copy(r.own.mapping.Bytes()[layout.Begin(c.Slot)+c.Offset:], message[recordRoom:w.Length])
 	}
@@ -191,7 +191,7 @@ func (r *remote) follow() {
 	r.wake()
 	r.awaitFor(settling, func() bool { return r.over != nil || r.received >= r.last })
 	if r.over == nil && r.received < r.last {
-		r.fail(fmt.Errorf("the peer has closed the link, but %d of its writes have not come", r.last-r.received))
+		r.fail(fmt.Errorf("the peer has closed the connection, and %d of its last writes were lost", r.last-r.received))
 	}
 }
 

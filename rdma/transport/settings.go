@@ -64,11 +64,11 @@ func openPort(l *verbs.Library, s VerbsSettings) (d *verbs.Device, p port, err e
 	}
 	switch {
 	case d.IWARP:
-		err = fmt.Errorf("%s has iWARP, which has no writes with immediates", s.Device)
+		err = fmt.Errorf("%s has iWARP, which lacks an operation that is needed (writes with immediates): InfiniBand and RoCE have it", s.Device)
 	case !p.Active:
-		err = fmt.Errorf("port %d of %s is not active", s.Port, s.Device)
+		err = fmt.Errorf("port %d of %s is not active: see its cable and its state in ibv_devinfo", s.Port, s.Device)
 	case p.gid == verbs.GID{}:
-		err = fmt.Errorf("GID %d of port %d of %s is empty", s.GID, s.Port, s.Device)
+		err = fmt.Errorf("GID %d of port %d of %s is empty, so the port has no address there: NCCL_IB_GID_INDEX names another", s.GID, s.Port, s.Device)
 	}
 	return d, p, err
 }

@@ -41,7 +41,7 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 	done := connecting(ctx, socket)
 	defer done()
 	if err := memory.Send(socket, greeting(magic, own), own.Segment().File()); err != nil {
-		return nil, fmt.Errorf("greet the peer: %w", err)
+		return nil, fmt.Errorf("exchange shared memory: %w", err)
 	}
 	g := make([]byte, greetingSize)
 	n, files, err := memory.Receive(socket, g)
@@ -50,11 +50,11 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 	}
 	if err != nil {
 		closeAll(files)
-		return nil, fmt.Errorf("greet the peer: %w", err)
+		return nil, fmt.Errorf("exchange shared memory: %w", err)
 	}
 	if len(files) != 1 {
 		closeAll(files)
-		return nil, fmt.Errorf("the peer sent %d descriptors, not one", len(files))
+		return nil, fmt.Errorf("%w: it sent %d descriptors of memory, not one", ErrProtocol, len(files))
 	}
 	layout, err := parseGreeting(g, magic)
 	if err != nil {

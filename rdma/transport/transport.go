@@ -41,10 +41,13 @@ type Link interface {
 	Close() error
 }
 
+// ErrProtocol is the error of a peer that sent what no peer of the same version sends.
+var ErrProtocol = errors.New("the peer breaks the protocol between tasks")
+
 // Errors of links that have ended in order.
 var (
-	ErrClosed     = errors.New("the link is closed")
-	ErrPeerClosed = errors.New("the peer has closed the link")
+	ErrClosed     = errors.New("this task has closed the connection")
+	ErrPeerClosed = errors.New("the peer has closed the connection")
 )
 
 // Region is memory of this process that a provider has prepared for the writes of peers. It may be used by several

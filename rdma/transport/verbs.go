@@ -58,7 +58,7 @@ func (v *Verbs) Register(own *memory.Mapping) (*Region, error) {
 	if err != nil {
 		var limit unix.Rlimit
 		if errors.Is(err, unix.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-			err = fmt.Errorf("%w: this process may lock %d kB of memory (ulimit -l)", err, limit.Cur>>10)
+			err = fmt.Errorf("%w: this process may lock %d kB of memory: raise ulimit -l of the executors", err, limit.Cur>>10)
 		}
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (v *Verbs) Connect(ctx context.Context, conn net.Conn, region *Region) (Lin
 	}
 	s := newStream(conn, in, region.mapping, layout)
 	if s.without = failed; failed == nil {
-		s.without = errors.New("the peer has none")
+		s.without = errors.New("the peer has none: a line of that task or status --fabric says why")
 	}
 	return newLink(s), nil
 }
@@ -136,10 +136,10 @@ func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) 
 	}
 	done := connecting(ctx, r.conn)
 	defer done()
-	if failed, err = r.agree(failed, "the peer cannot connect its queue pair"); failed != nil || err != nil {
+	if failed, err = r.agree(failed, "the peer cannot connect by RDMA: a line of that task says why"); failed != nil || err != nil {
 		return failed, err
 	}
-	return r.agree(r.reach(ctx), "the peer's writes by RDMA do not come here")
+	return r.agree(r.reach(ctx), "the peer's writes by RDMA do not arrive here: the network between them may drop RDMA")
 }
 
 // agree exchanges with the peer whether each end has succeeded. failed is the own failure, or theirs where only the peer has
@@ -154,7 +154,7 @@ func (r *remote) agree(own error, theirs string) (failed, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connect the queue pairs: %w", err)
+		return nil, fmt.Errorf("agree on a connection by RDMA: %w", err)
 	}
 	if own == nil && answer[0] != 1 {
 		return errors.New(theirs), nil
@@ -169,11 +169,11 @@ func (v *Verbs) describe(s verbs.Status) error {
 	case verbs.Flushed:
 		return fmt.Errorf("%s has ended the connection: %s", v.device.Name, text)
 	case verbs.RemoteAccess:
-		return fmt.Errorf("the peer's device refuses the key of its memory: %s", text)
+		return fmt.Errorf("the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: %s", text)
 	case verbs.RetriesExceeded:
-		return fmt.Errorf("the peer's device does not answer: %s", text)
+		return fmt.Errorf("the peer's device does not answer: %s: its host may be down, or the network between them drops RDMA", text)
 	}
-	return fmt.Errorf("%s cannot write to the peer: %s", v.device.Name, text)
+	return fmt.Errorf("%s cannot write to the peer by RDMA: %s", v.device.Name, text)
 }
 
 // Via names how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". For a link

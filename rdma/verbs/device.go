@@ -51,7 +51,7 @@ func (l *Library) OpenDevice(name string) (*Device, error) {
 		}
 		return &Device{name, head.Transport == transportIWARP, l, context}, nil
 	}
-	return nil, fmt.Errorf("there is no RDMA device %s", name)
+	return nil, fmt.Errorf("there is no RDMA device %s: ibv_devices lists those of the host", name)
 }
 
 // refused returns EACCES or EPERM where a file may not be opened: libibverbs then looks for another one, and returns the

@@ -89,7 +89,7 @@ func (l *Library) pointer(f function, arguments ...uintptr) (uintptr, error) {
 		return result, nil
 	}
 	if *errno == 0 {
-		return 0, errors.New("the library gives no reason")
+		return 0, errors.New("libibverbs gives no reason")
 	}
 	return 0, syscall.Errno(*errno)
 }
@@ -102,7 +102,7 @@ func (l *Library) status(f function, arguments ...uintptr) error {
 	case n > 0:
 		return syscall.Errno(n)
 	default:
-		return fmt.Errorf("the library returns %d", n)
+		return fmt.Errorf("libibverbs returns %d", n)
 	}
 }
 

@@ -34,7 +34,7 @@ const maxPosted = batch
 // Post posts writes, which are executed in their order. After an error some of them may be posted: end the connection.
 func (q *Queue) Post(writes ...Write) error {
 	if len(writes) > maxPosted {
-		return fmt.Errorf("%d writes cannot be posted at once: at most %d", len(writes), maxPosted)
+		return fmt.Errorf("%d writes are more than %d, which an RDMA device is given at once", len(writes), maxPosted)
 	}
 	m := q.memory
 	for i, w := range writes {
@@ -101,7 +101,7 @@ func (q *Queue) Poll(into []Completion) ([]Completion, error) {
 	room := min(len(m.completions), cap(into))
 	n := int32(call(at[contextHead](q.device.context).PollCQ, q.cq, uintptr(room), uintptr(unsafe.Pointer(&m.completions[0]))))
 	if n < 0 || int(n) > room {
-		return nil, fmt.Errorf("poll the completion queue of %s: the library returns %d", q.device.Name, n)
+		return nil, fmt.Errorf("poll the completion queue of %s: libibverbs returns %d", q.device.Name, n)
 	}
 	into = into[:n]
 	for i := range into {

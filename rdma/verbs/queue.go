@@ -85,20 +85,20 @@ func (p *Domain) NewQueue(cfg QueueConfig) (_ *Queue, err error) {
 	}
 	l := q.library
 	if q.channel, err = l.pointer(createChannel, p.device.context); err != nil {
-		return nil, fmt.Errorf("its completion channel: %w", err)
+		return nil, fmt.Errorf("make the completion channel: %w", err)
 	}
 	if err := q.poller(); err != nil {
 		return nil, err
 	}
 	if q.cq, err = l.pointer(createCQ, p.device.context, uintptr(cfg.Sends+cfg.Receives+1), 0, q.channel, 0); err != nil {
-		return nil, fmt.Errorf("its completion queue: %w", err)
+		return nil, fmt.Errorf("make the completion queue: %w", err)
 	}
 	if err := q.create(p, cfg); err != nil {
 		return nil, err
 	}
 	err = q.modify(queueRecord{State: stateInit, Port: uint8(cfg.Port), Access: uint32(LocalWrite | RemoteWrite)}, maskState|maskPkeyIndex|maskPort|maskAccess)
 	if err != nil {
-		return nil, fmt.Errorf("state INIT: %w", err)
+		return nil, fmt.Errorf("bring the queue pair to the state INIT: %w", err)
 	}
 	return q, nil
 }
@@ -113,7 +113,7 @@ func (q *Queue) poller() error {
 		q.ready = os.NewFile(uintptr(own), "completions")
 	}
 	if err != nil {
-		return fmt.Errorf("the descriptor of its completion channel: %w", err)
+		return fmt.Errorf("copy the descriptor of the completion channel: %w", err)
 	}
 	return nil
 }

@@ -39,8 +39,9 @@ func opened(t *testing.T) (*verbstest.Stub, *verbs.Library) {
 
 // TestOpenDevice: among several, of fewer than were counted, and on a kernel without RDMA.
 func TestOpenDevice(t *testing.T) {
+	const noDevice = "there is no RDMA device stub_0: ibv_devices lists those of the host"
 	stub, l := opened(t)
-	for n, want := range map[int]string{0: "there is no RDMA device stub_0", 1: "", 3: "", -1: "there is no RDMA device stub_0"} {
+	for n, want := range map[int]string{0: noDevice, 1: "", 3: "", -1: noDevice} {
 		stub.Devices(n)
 		d, err := l.OpenDevice("stub_0")
 		if got := fmt.Sprint(err); err != nil && got != want || err == nil && want != "" {
@@ -56,7 +57,7 @@ func TestOpenDevice(t *testing.T) {
 		t.Fatalf("iWARP: %+v, %v", d, err)
 	}
 	d.Close()
-	for errno, want := range map[syscall.Errno]string{unix.ENOSYS: "there is no RDMA device stub_0", unix.EMFILE: "list the RDMA devices: too many open files"} {
+	for errno, want := range map[syscall.Errno]string{unix.ENOSYS: noDevice, unix.EMFILE: "list the RDMA devices: too many open files"} {
 		stub.Fail("ibv_get_device_list", errno)
 		if _, err := l.OpenDevice("stub_0"); err == nil || err.Error() != want {
 			t.Errorf("%v", err)
@@ -71,7 +72,7 @@ func TestFailures(t *testing.T) {
 		"ibv_open_device": "open /dev/infiniband/uverbs0 of stub_0: permission denied",
 		"ibv_query_port":  "query port 1 of stub_0: permission denied", "ibv_query_gid": "query GID 1 of port 1 of stub_0: permission denied",
 		"ibv_alloc_pd": "protection domain of stub_0: permission denied", "ibv_reg_mr": "register 4096 bytes with stub_0: permission denied",
-		"ibv_create_comp_channel": "queue pair of stub_0: its completion channel: permission denied", "ibv_create_cq": "its completion queue: permission denied",
+		"ibv_create_comp_channel": "queue pair of stub_0: make the completion channel: permission denied", "ibv_create_cq": "make the completion queue: permission denied",
 		"ibv_create_qp": "make a queue pair of stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",
 		"ibv_post_send": "post a write to stub_0: permission denied", "ibv_poll_cq": "poll the completion queue of stub_0",
 	} {

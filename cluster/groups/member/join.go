@@ -56,14 +56,14 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket, Address: m.remote.Addr().String(),
 	})
 	if err != nil {
-		return fmt.Errorf("join the group of run %d: %w", m.config.Run, err)
+		return fmt.Errorf("ask the cluster's driver for the other tasks of run %d: %w", m.config.Run, err)
 	}
 	updates, failed := make(chan *clusterpb.GroupUpdate), make(chan error, 2)
 	work.Go(func() {
 		for {
 			u, err := stream.Recv()
 			if err != nil {
-				failed <- fmt.Errorf("the group of run %d has lost the driver: %w", m.config.Run, err)
+				failed <- fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, err)
 				return
 			}
 			select {
@@ -105,7 +105,7 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 			return err
 		case <-left:
 			if m.waitsFor(leaver) { // it cannot have had a result
-				return errors.New(m.why(ctx, &collective.LostError{Name: leaver, Err: errors.New("it has not connected")}))
+				return errors.New(m.why(ctx, &collective.LostError{Name: leaver, Err: errors.New("it has ended before it connected")}))
 			}
 			if time.Now().After(until) {
 				return fmt.Errorf("%s has left the group", leaver)
@@ -150,6 +150,8 @@ func (m *Member) why(ctx context.Context, err error) string {
 	var late *collective.LateError
 	var lost *collective.LostError
 	switch {
+	case invalid(err):
+		f.Reason = fault.Of(err).Error()
 	case errors.As(err, &late):
 		f.Late, f.What, f.Waits, f.Reason = true, late.Call.String(), late.Waits, late.Err.Error()
 	case errors.As(err, &lost):
@@ -252,7 +254,7 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 	isLinked(cfg.Rank)
 	work, ctx := errgroup.WithContext(ctx)
 	failed := func(rank int, err error) error {
-		return &collective.LostError{Name: cfg.Names[rank], Err: fmt.Errorf("connect to it: %w", err)}
+		return &collective.LostError{Name: cfg.Names[rank], Err: fmt.Errorf("connect to %s: %w", cfg.Names[rank], err)}
 	}
 	connect := func(rank int, conn net.Conn) {
 		work.Go(func() error {

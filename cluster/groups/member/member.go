@@ -120,7 +120,7 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the group of %s: %w", cfg.Task, err), own.Close(), seg.Close())
+		return nil, errors.Join(fmt.Errorf("open the sockets for collective calls of %s: %w", cfg.Task, err), own.Close(), seg.Close())
 	}
 	open, end := context.WithCancel(ctx)
 	m.end = end

@@ -15,6 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // hello is the first line of a connection.
@@ -194,7 +195,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	before := group.Next()
 	m.count(1, true)
 	parts, err := group.Run(limited, c)
-	if errors.Is(err, collective.ErrInvalid) {
+	if invalid(err) {
 		err = fault.Of(err)
 	}
 	if err != nil && group.Next() == before {
@@ -210,6 +211,11 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 		a.Parts = append(a.Parts, [4]int64{int64(p.Rank), int64(p.Slot), p.Offset, p.Size})
 	}
 	return a
+}
+
+// invalid returns whether only a fault of tfcluster causes an error of a collective call.
+func invalid(err error) bool {
+	return slices.ContainsFunc([]error{collective.ErrInvalid, transport.ErrProtocol, reduce.ErrVectors}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // count notes that the program has begun or ended a call.

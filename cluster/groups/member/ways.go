@@ -12,6 +12,9 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
+// slower is the end of a note that RDMA is not used.
+const slower = "the results are the same, only later; start --fabric tcp does not try RDMA"
+
 // ways are how links are made of connections, by their network. join owns them: connect opens them, and they are closed
 // after the links.
 type ways struct {
@@ -31,7 +34,7 @@ func (w *ways) open(config Config, own *memory.Mapping, cfg *collective.Config) 
 	add := func(network string, p transport.Provider) error {
 		region, err := p.Register(own)
 		if err != nil {
-			return fmt.Errorf("register the memory of %s: %w", config.Task, err)
+			return fmt.Errorf("let the network use the memory of %s: %w", config.Task, err)
 		}
 		w.byNetwork[network] = way{p, region}
 		return nil
@@ -47,7 +50,7 @@ func (w *ways) open(config Config, own *memory.Mapping, cfg *collective.Config) 
 		err = add("tcp", w.rdma)
 	}
 	if err != nil {
-		text := fmt.Sprintf("collective calls between hosts use TCP, not RDMA by %s: %v", config.RDMA.Device, err)
+		text := fmt.Sprintf("collective calls between hosts use TCP, not RDMA by %s: %v; %s", config.RDMA.Device, err, slower)
 		config.Log.Warn(text, "task", config.Task)
 		config.Note(text)
 	}
@@ -74,7 +77,7 @@ func (w *ways) connect(ctx context.Context, config Config, conn net.Conn, name s
 	via, without := transport.Via(l)
 	config.Log.Info("collective calls are connected", "task", config.Task, "to", name, "by", via)
 	if without != nil {
-		config.Note(fmt.Sprintf("collective calls with %s use TCP, not RDMA: %v", name, without))
+		config.Note(fmt.Sprintf("collective calls with %s use TCP, not RDMA: %v; %s", name, without, slower))
 	}
 	return l, nil
 }

@@ -16,6 +16,9 @@ _EXCHANGED = ("float32", "float64", "int32", "int64")  # types that NumPy adds w
 _ALIGNED = 64  # bytes: vectors that do not fit the memory are cut at multiples of it; frameworks ask no more of memory
 
 
+_AGAIN = "; see the logs of the tasks that are named, then start the run again"
+
+
 class GroupLink(Link):
     """The connection of a group: no descriptors come once the group is known."""
 
@@ -56,13 +59,13 @@ class Group:
         """The agent's next message; RuntimeError when it has ended, or the group is over."""
         if self._failed:
             raise RuntimeError(
-                f"a collective call failed: an earlier one had failed: {self._failed}; start the run again"
+                f"a collective call failed: an earlier one had failed: {self._failed}{_AGAIN}"
             )
         try:
             return self._link.receive()
         except Stopped as e:
             self._failed = e.reason
-            raise RuntimeError(f"a collective call failed: {e.reason}") from None
+            raise RuntimeError(f"a collective call failed: {e.reason}{_AGAIN}") from None
 
     def _receive(self) -> dict[str, Any]:
         """The agent's next message; RuntimeError where it says that something has failed."""
@@ -74,7 +77,7 @@ class Group:
             reason = str(message["reason"])
             if not message.get("again"):
                 self._failed = reason
-            raise RuntimeError(f"a collective call failed: {reason}")
+            raise RuntimeError(f"a collective call failed: {reason}" + ("" if message.get("again") else _AGAIN))
         return message
 
     def _call(self, request: bytes, data: Iterable[Any], until: float, size: int, dtype: Any) -> list[Any]:
