@@ -25,10 +25,10 @@ const module = "github.com/tfcluster/tfcluster"
 var mayImport = map[string][]string{
 	"kernel":                     {"cluster/handshake", "cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/panel", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
-	"magics/panel":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/clusterpb"},
+	"magics/panel":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/clusterpb", "cluster/fault"},
 	"docs":                       {},
 	"magics/advisories":          {},
-	"magics/verbs":               {"docs", "magics/advisories", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state", "rdma/fabric", "cluster/git", "cluster/manifest", "cluster/verdict"},
+	"magics/verbs":               {"docs", "magics/advisories", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/fault", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state", "rdma/fabric", "cluster/git", "cluster/manifest", "cluster/verdict"},
 	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb"},
 	"magics/session":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/fault", "cluster/results", "cluster/state"},
 	"magics/bridge":              {"magics/command", "magics/render", "magics/result", "cluster", "cluster/fault", "cluster/state", "cluster/unixsock"},

@@ -18,9 +18,9 @@ import (
 // runShell runs a verb from a shell, with the same session, options and messages as in a notebook, and
 // shows its output on a terminal.
 func runShell(ctx context.Context, args []string) int {
-	program, err := os.Executable()
+	program, err := ownPath()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "tfcluster: find this program:", err)
+		fmt.Fprintln(os.Stderr, "tfcluster:", err)
 		return 1
 	}
 	tasks, tensorboard := shellPython()

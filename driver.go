@@ -33,7 +33,7 @@ func runMaster(ctx context.Context, _ []string) error {
 		err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "home"))
 	}
 	if err != nil {
-		return fmt.Errorf("find the container's folder: %w", err)
+		return fmt.Errorf("the folder of the ApplicationMaster's container cannot be used: %w; see the disks of its node, and reserve again", err)
 	}
 	attempt, err := openAttempt(ctx, dir)
 	if err != nil {
@@ -59,9 +59,9 @@ func runMaster(ctx context.Context, _ []string) error {
 
 // runDriver is `tfcluster driver`. client.Launch starts it, writes its input and reads its one message.
 func runDriver(ctx context.Context, _ []string) error {
-	program, err := os.Executable()
+	program, err := ownPath()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
@@ -151,7 +151,7 @@ func runBroker(ctx context.Context, args []string) error {
 	flags.SetOutput(io.Discard)
 	socket := flags.String("socket", "", "socket on which jupyter-server-proxy connects")
 	if err := flags.Parse(args); err != nil || *socket == "" {
-		return fmt.Errorf("--socket PATH is missing: jupyter-server-proxy starts this command")
+		return fmt.Errorf("--socket PATH is missing: only jupyter-server-proxy starts this command; tfcluster install registers it there")
 	}
 	dir, err := state.RuntimeDir()
 	if err != nil {

@@ -59,7 +59,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	}
 	flags.Visit(func(f *flag.Flag) { t.options[f.Name] = true })
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: tfcluster %s takes only options; tfcluster %s --help lists them", flags.Arg(0), verb, verb)
 	}
 	chosen := 0
 	for _, c := range []bool{*user, *prefix != "", *sysPrefix} {
@@ -68,7 +68,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 		}
 	}
 	if chosen > 1 {
-		return nil, errors.New("--user, --prefix and --sys-prefix exclude each other")
+		return nil, errors.New("--user, --prefix and --sys-prefix exclude each other: give one of them")
 	}
 	t.chosen = chosen > 0
 	if t.python == "" {
@@ -81,14 +81,14 @@ func parseTarget(verb string, args []string) (*target, error) {
 	case err != nil: // the interpreter was removed, and its packages with it
 		facts = &pythonFacts{}
 	case verb == "install" && !facts.IPykernel:
-		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or set another with --python PATH", t.python)
+		return nil, fmt.Errorf("%s has no ipykernel: %s ipykernel, or set another Python with --python PATH", t.python, python.InstallCommand(t.python))
 	}
 	t.python = facts.Executable
 	switch {
 	case *prefix != "":
 		dir, err := filepath.Abs(*prefix)
 		if err != nil {
-			return nil, fmt.Errorf("--prefix: %w", err)
+			return nil, fmt.Errorf("--prefix %s: %w: give an absolute path", *prefix, err)
 		}
 		t.jupyter = jupyterext.PrefixTarget(dir)
 		if sameFolder(dir, facts.Prefix) {
@@ -131,11 +131,11 @@ print(json.dumps({"Executable": sys.executable, "Prefix": sys.prefix, "Purelib":
 func inspectPython(interpreter string) (*pythonFacts, error) {
 	out, err := pythonCommand(interpreter, factsScript).Output()
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w; set a Python with --python PATH", interpreter, err)
+		return nil, fmt.Errorf("run %s: %w%s; set another Python with --python PATH", interpreter, err, python.LastLine(err))
 	}
 	f := &pythonFacts{}
 	if err := json.Unmarshal(out, f); err != nil {
-		return nil, fmt.Errorf("read the properties of %s: %w", interpreter, err)
+		return nil, fmt.Errorf("%s did not print its folders and version (%w): a sitecustomize or .pth file may print; set another Python with --python PATH", interpreter, err)
 	}
 	return f, nil
 }
@@ -159,7 +159,7 @@ func runSetup(verb string, args []string) int {
 		fmt.Print(installUsage)
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "tfcluster %s: %v\n", verb, err)
+	printError(verb, err)
 	return code
 }
 
@@ -182,9 +182,9 @@ func uninstall(t *target) error {
 
 // install installs all files.
 func install(t *target) error {
-	binary, err := os.Executable()
+	binary, err := ownPath()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
 	if w := ofWheel(binary); w != nil && (!t.chosen || sameFolder(t.jupyter.Data, w.jupyter.Data)) {
 		if err := w.refuse(t); err != nil {
@@ -198,7 +198,7 @@ func install(t *target) error {
 	env := map[string]string{}
 	if t.tensorboard != "" {
 		if env["TFCLUSTER_TENSORBOARD_PYTHON"], err = filepath.Abs(t.tensorboard); err != nil {
-			return fmt.Errorf("--tensorboard-python: %w", err)
+			return fmt.Errorf("--tensorboard-python %s: %w: give an absolute path", t.tensorboard, err)
 		}
 	}
 	spec, err := kernel.NewSpec("Python 3 (TFCluster)", []string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()
@@ -262,10 +262,10 @@ func removePackage(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s was not installed by tfcluster (it has no %s): remove it by hand", strings.TrimSuffix(path, "/"), programFile)
+		return fmt.Errorf("%s was not installed by tfcluster install (it has no file %s), so it is kept: remove it by hand", strings.TrimSuffix(path, "/"), programFile)
 	}
 	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("remove the Python package: %w", err)
+		return fmt.Errorf("remove the Python package: %w; allow that or remove the folder by hand", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func runKernel(ctx context.Context, args []string) error {
 		return err
 	}
 	if *file == "" {
-		return fmt.Errorf("-f FILE is missing: a Jupyter server starts this kernel, tfcluster install registers it")
+		return fmt.Errorf("-f FILE is missing: only a Jupyter server starts this kernel; tfcluster install registers it there")
 	}
 	if *interpreter == "" {
 		*interpreter = findPython()
@@ -71,9 +71,9 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	if err != nil {
 		return nil, err
 	}
-	binary, err := os.Executable()
+	binary, err := ownPath()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, err
 	}
 	opt, err := sessionOptions(connectionFile, interpreter)
 	if err != nil {
@@ -92,9 +92,9 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 // sessionOptions returns the options of a notebook's session. TensorBoard runs in the notebook's Python
 // environment, unless another one is set.
 func sessionOptions(connectionFile, interpreter string) (session.Options, error) {
-	binary, err := os.Executable()
+	binary, err := ownPath()
 	if err != nil {
-		return session.Options{}, fmt.Errorf("find this program: %w", err)
+		return session.Options{}, err
 	}
 	owner := ""
 	if connectionFile != "" {

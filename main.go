@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // release is the version as in PEP 440; the wheel's is from the same file.
@@ -52,5 +54,16 @@ func run(ctx context.Context, args []string) int {
 	return runShell(ctx, args)
 }
 
+// ownPath returns the path of this program.
+func ownPath() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("the system does not tell the path of this program: %w; mount /proc", err)
+	}
+	return path, nil
+}
+
 // printError prints why a part of the program failed.
-func printError(part string, err error) { fmt.Fprintln(os.Stderr, "tfcluster "+part+":", err) }
+func printError(part string, err error) {
+	fmt.Fprintln(os.Stderr, "tfcluster "+part+": "+result.WithStep(err.Error()))
+}

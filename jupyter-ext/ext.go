@@ -32,11 +32,14 @@ type Target struct {
 	Config string
 }
 
+// elsewhere is what to do where a folder cannot be written.
+const elsewhere = "make the folder writable, or install with --user, --sys-prefix or --prefix DIR"
+
 // UserTarget returns the folders that any Jupyter reads for this user.
 func UserTarget() (Target, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return Target{}, fmt.Errorf("find the home folder: %w", err)
+		return Target{}, fmt.Errorf("there is no home folder to install into: %w; set HOME, or install with --prefix DIR", err)
 	}
 	t := Target{Data: os.Getenv("JUPYTER_DATA_DIR"), Config: os.Getenv("JUPYTER_CONFIG_DIR")}
 	if t.Config == "" {
@@ -66,10 +69,10 @@ func PrefixTarget(dir string) Target {
 // be restarted.
 func (t Target) Install(binary string, kernelJSON []byte) error {
 	if !filepath.IsAbs(binary) {
-		return fmt.Errorf("install into Jupyter: the path of tfcluster must be absolute, not %q", binary)
+		return fmt.Errorf("install into Jupyter: the path of tfcluster is not absolute but %q: this is a fault of tfcluster: report it", binary)
 	}
 	if !json.Valid(kernelJSON) {
-		return errors.New("install into Jupyter: kernel.json is not JSON")
+		return errors.New("install into Jupyter: the kernelspec is not JSON: this is a fault of tfcluster: report it")
 	}
 	if err := t.removeStaging(); err != nil {
 		return err
@@ -77,7 +80,7 @@ func (t Target) Install(binary string, kernelJSON []byte) error {
 	if err := t.replaceFolder(filepath.Join("labextensions", extensionName), func(dir string) error {
 		return unpack(labextension, "labextension", dir)
 	}); err != nil {
-		return fmt.Errorf("install the JupyterLab extension: %w", err)
+		return fmt.Errorf("install the JupyterLab extension: %w; %s", err, elsewhere)
 	}
 	if err := t.replaceFolder(filepath.Join("kernels", kernelName), func(dir string) error {
 		if err := unpack(kernelspec, "kernelspec", dir); err != nil {
@@ -85,7 +88,7 @@ func (t Target) Install(binary string, kernelJSON []byte) error {
 		}
 		return os.WriteFile(filepath.Join(dir, "kernel.json"), kernelJSON, 0o644)
 	}); err != nil {
-		return fmt.Errorf("install the kernelspec: %w", err)
+		return fmt.Errorf("install the kernelspec: %w; %s", err, elsewhere)
 	}
 	if err := (serverConfig{t.Config}).add(binary); err != nil {
 		return fmt.Errorf("configure jupyter-server-proxy: %w", err)
@@ -102,7 +105,7 @@ func (t Target) Uninstall() error {
 		serverConfig{t.Config}.remove(),
 	)
 	if err != nil {
-		return fmt.Errorf("uninstall from Jupyter: %w", err)
+		return fmt.Errorf("uninstall from Jupyter: %w; correct this and uninstall again", err)
 	}
 	for _, dir := range []string{filepath.Join(t.Data, "labextensions"), filepath.Join(t.Data, "kernels"), t.Data, t.Config} {
 		_ = os.Remove(dir) // removes it only if it is empty
@@ -114,11 +117,11 @@ func (t Target) Uninstall() error {
 func (t Target) removeStaging() error {
 	left, err := filepath.Glob(filepath.Join(t.Data, stagingPattern))
 	if err != nil {
-		return fmt.Errorf("list the files of an interrupted install: %w", err)
+		return fmt.Errorf("find the files of an interrupted install in %s: %w", t.Data, err)
 	}
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove the files of an interrupted install: %w", err)
+			return fmt.Errorf("remove the files of an interrupted install: %w; remove them by hand and install again", err)
 		}
 	}
 	return nil

@@ -90,7 +90,7 @@ func (c serverConfig) editPython(block string) error {
 	before, rest, found := bytes.Cut(text, []byte(blockBegin))
 	_, after, ended := bytes.Cut(rest, []byte(blockEnd))
 	if found && !ended {
-		return fmt.Errorf("%s: the line %q is missing; remove the block by hand", c.pythonFile(), strings.TrimSpace(blockEnd))
+		return fmt.Errorf("%s has the line %q, but not %q after it: remove tfcluster's lines by hand, then repeat the command", c.pythonFile(), strings.TrimSpace(blockBegin), strings.TrimSpace(blockEnd))
 	}
 	if len(before) > 0 && before[len(before)-1] != '\n' {
 		before = append(bytes.Clone(before), '\n')
@@ -116,13 +116,13 @@ func (c serverConfig) editJSON(value json.RawMessage) error {
 	}
 	var file, proxy, servers map[string]json.RawMessage
 	if err := json.Unmarshal(text, &file); err != nil {
-		return fmt.Errorf("%s: %w", c.jsonFile(), err)
+		return fmt.Errorf("%s is not JSON (%w): correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if err := unmarshalOptional(file["ServerProxy"], &proxy); err != nil {
-		return fmt.Errorf("%s: ServerProxy: %w", c.jsonFile(), err)
+		return fmt.Errorf("%s: ServerProxy is no object (%w): correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if err := unmarshalOptional(proxy["servers"], &servers); err != nil {
-		return fmt.Errorf("%s: ServerProxy.servers: %w", c.jsonFile(), err)
+		return fmt.Errorf("%s: ServerProxy.servers is no object (%w): correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if _, had := servers[proxyName]; servers == nil || value == nil && !had {
 		return nil

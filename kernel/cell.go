@@ -132,7 +132,7 @@ func (c *Cell) show(msgType, id string, data, metadata map[string]any) {
 }
 
 // ErrNoInput reports that the client does not accept input requests.
-var ErrNoInput = errors.New("this front end does not accept input requests")
+var ErrNoInput = errors.New("this front end cannot ask for input (allow_stdin is off, as in nbconvert): run the cell where it can")
 
 // Input asks the user for a line.
 func (c *Cell) Input(ctx context.Context, prompt string) (string, error) {

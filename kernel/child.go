@@ -86,11 +86,11 @@ func (k *Kernel) startChild() (*child, error) {
 	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
 	b, err := json.Marshal(conn)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("encode the child's connection file: %w", err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("encode the connection file of the notebook's Python: %w", err), dir.remove())
 	}
 	file := filepath.Join(dir.path, "connection.json")
 	if err := os.WriteFile(file, b, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the child's connection file: %w", err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there or set TMPDIR", err), dir.remove())
 	}
 	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.ChildArgs...)
 	c.cmd = exec.Command(k.cfg.Python, args...)
@@ -109,7 +109,7 @@ func (k *Kernel) startChild() (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", k.cfg.Python, err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("the notebook's Python %s cannot be started: %w", k.cfg.Python, err), dir.remove())
 	}
 	return c, nil
 }
@@ -124,11 +124,11 @@ func (c *child) connect() error {
 			}
 			select {
 			case <-c.dead:
-				return errors.New("the process ended before it listened")
+				return errors.New("the notebook's Python ended while it started")
 			case <-c.k.ctx.Done():
 				return errEnd
 			case <-deadline:
-				return fmt.Errorf("the process does not listen after %s", startLimit)
+				return fmt.Errorf("the notebook's Python was not ready after %s", startLimit)
 			case <-time.After(socketPoll):
 			}
 		}
@@ -155,7 +155,7 @@ func (c *child) connect() error {
 	select { // ipykernel before version 7 sends no welcome; its subscriptions take effect immediately
 	case <-c.connected:
 	case <-c.dead:
-		return errors.New("the process ended before it was ready")
+		return errors.New("the notebook's Python ended while it started")
 	case <-time.After(500 * time.Millisecond):
 	}
 	return nil
@@ -173,11 +173,11 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 			return nil
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("connect to Python: %w", err)
+			return fmt.Errorf("connect to the notebook's Python: %w", err)
 		}
 		select {
 		case <-c.dead:
-			return errors.New("the process ended before it listened")
+			return errors.New("the notebook's Python ended while it started")
 		case <-c.k.ctx.Done():
 			return errEnd
 		case <-time.After(socketPoll):
@@ -348,7 +348,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 	again := k.deaths < maxDeaths
 	outlook := "a new one is starting; variables are lost, clusters are not"
 	if !again {
-		k.broken = "Python keeps ending: " + why
+		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why
 		if c != nil && c.tail.String() != "" {
 			k.broken += "; its last output: " + c.tail.String()
 		}

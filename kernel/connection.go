@@ -37,7 +37,7 @@ var ErrCurve = errors.New("the CURVE keys of the connection file cannot be used"
 func ReadConnection(path string) (*Connection, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("open connection file: %w", err)
+		return nil, fmt.Errorf("the connection file of Jupyter's cannot be opened: %w; start the kernel again", err)
 	}
 	var keys struct {
 		Public string `json:"curve_publickey"`
@@ -45,13 +45,13 @@ func ReadConnection(path string) (*Connection, error) {
 	}
 	c := &Connection{}
 	if err := errors.Join(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
-		return nil, fmt.Errorf("read connection file %s: %w", path, err)
+		return nil, fmt.Errorf("read connection file %s: it is not the JSON of a connection file: %w; start the kernel again, with a new file", path, err)
 	}
 	switch {
 	case c.Scheme != "" && c.Scheme != "hmac-sha256":
-		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported, only hmac-sha256", path, c.Scheme)
+		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported: set Session.signature_scheme of Jupyter to hmac-sha256", path, c.Scheme)
 	case c.Transport != "tcp" && c.Transport != "ipc":
-		return nil, fmt.Errorf("connection file %s: the transport %q is not supported, only tcp and ipc", path, c.Transport)
+		return nil, fmt.Errorf("connection file %s: the transport %q is not supported: set transport of Jupyter's kernel manager to tcp or ipc", path, c.Transport)
 	case keys.Public == "" && keys.Secret == "":
 		return c, nil
 	}

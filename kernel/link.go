@@ -56,7 +56,7 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 	}
 	if err != nil {
 		_ = nc.Close() // unused
-		return nil, fmt.Errorf("handshake: %w", err)
+		return nil, fmt.Errorf("begin the connection (ZMTP): %w", err)
 	}
 	if l.direct = zmtp.TryWrite(nc); l.direct == nil {
 		l.direct = func([]byte) int { return 0 }

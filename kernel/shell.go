@@ -58,7 +58,7 @@ func (k *Kernel) decode(frames [][]byte, name string) (*wire.Message, bool) {
 		err = k.signer.Verify(m)
 	}
 	if err != nil {
-		k.log.Warn("message dropped", "channel", name, "err", err)
+		k.log.Warn("message dropped: its client is not answered, the kernel goes on", "channel", name, "err", err)
 		return nil, false
 	}
 	return m, true

@@ -27,9 +27,11 @@ const (
 func (k *Kernel) open() error {
 	var err error
 	opt := zmtp.Options{
-		Curve:   k.conn.curve,
-		Refused: func(peer string, err error) { k.log.Warn("peer rejected", "peer", peer, "err", err) },
-		Trusts:  k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
+		Curve: k.conn.curve,
+		Refused: func(peer string, err error) {
+			k.log.Warn("peer rejected: it gets nothing, other clients of the kernel go on", "peer", peer, "err", err)
+		},
+		Trusts: k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
 		Unauthenticated: handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum),
 	}
 	unsigned := zmtp.Options{Curve: opt.Curve, Refused: opt.Refused, Unauthenticated: opt.Unauthenticated, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
@@ -47,7 +49,7 @@ func (k *Kernel) open() error {
 	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
 	k.iopub = x
 	if err = errors.Join(err, xerr); err != nil {
-		return fmt.Errorf("open the kernel's sockets: %w", err)
+		return fmt.Errorf("open the kernel's sockets: %w; start the kernel again, which chooses other ports", err)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func WriteSpec(dir string, s Spec) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("create the kernelspec folder: %w", err)
+		return fmt.Errorf("make the folder of the kernelspec: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".kernel.json-")
 	if err != nil {

@@ -205,9 +205,9 @@ func TestPanelActs(t *testing.T) {
 	for _, tt := range []struct{ act, want, problem string }{
 		{`"verb":"shutdown","cluster":"local-1"`, "", "run 1 is active"},
 		{`"verb":"reset","cluster":"other"`, "other", ""},
-		{`"verb":"run","cluster":"local-1"`, "", `does not run "run"`},
-		{`"verb":"reserve","cluster":"local-1"`, "", "does not run"},
-		{`"verb":"stop"`, "", "which cluster?"},
+		{`"verb":"run","cluster":"local-1"`, "", `cannot run "run"`},
+		{`"verb":"reserve","cluster":"local-1"`, "", "run it in a cell"},
+		{`"verb":"stop"`, "", "named no cluster"},
 		{`"verb":"stop","cluster":"--help"`, "", "--help"},
 		{`"verb":"stop","cluster":"../local-1"`, "", "../local-1"},
 	} {

@@ -44,7 +44,7 @@ func TestParseErrors(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"statsu":                                    `no verb "statsu": did you mean status?`,
-		"xyzzy":                                     `no verb "xyzzy": there are reserve, start`,
+		"xyzzy":                                     `no verb "xyzzy": the verbs are reserve, start`,
 		"run x.py":                                  `no verb "run"`,
 		"reserve --worker 3":                        "no option --worker: did you mean --workers?",
 		"reserve --quux":                            "no option --quux",
@@ -56,7 +56,7 @@ func TestParseErrors(t *testing.T) {
 		"reserve --chief=1":                         "--chief takes no value",
 		"reserve --memory 4x":                       `want a size like 512m or 4g, not "4x"`,
 		"reserve --memory 4":                        "did you forget the unit?",
-		"reserve --memory 99999999t":                "more than there can be",
+		"reserve --memory 99999999t":                "more than a size can be",
 		"reserve --idle 0s":                         "out of range",
 		"reserve --idle 100000h":                    "out of range",
 		"reserve --timeout soon":                    "want a duration like 30s, 10m or 2h",

@@ -34,5 +34,5 @@ func expandError(what string, err error) error {
 	if pe, ok := errors.AsType[*bridge.PythonError](err); ok {
 		return &command.UsageError{Text: what + ": " + pe.Error()}
 	}
-	return fmt.Errorf("expand %s: %w", what, err)
+	return fmt.Errorf("find the value of %s: %w", what, err)
 }

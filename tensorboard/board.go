@@ -93,7 +93,7 @@ func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.python == "" {
-		return Address{}, errors.New("no Python with tensorboard is known: pip install tensorboard, or set TFCLUSTER_TENSORBOARD_PYTHON")
+		return Address{}, errors.New("no Python with the package tensorboard is known: pip install tensorboard, or set TFCLUSTER_TENSORBOARD_PYTHON to one that has it")
 	}
 	if b.process != nil && (b.process.logdir != logdir || b.process.ended()) {
 		b.process.stop()
@@ -119,7 +119,7 @@ func (b *Board) address() Address {
 }
 
 // ErrNoLines is the error of Lines if the board has no handler for them.
-var ErrNoLines = errors.New("lines are not served by HTTP here")
+var ErrNoLines = errors.New("this cluster's driver does not serve the lines of tasks to browsers: %tfcluster logs shows them")
 
 // Lines starts the proxy, without TensorBoard, and returns the address below which lines are served.
 func (b *Board) Lines() (Address, error) {
@@ -142,7 +142,7 @@ func (b *Board) serve() error {
 	}
 	ln, err := unixsock.Listen(filepath.Join(b.dir, SocketName))
 	if err != nil {
-		return fmt.Errorf("listen for the browser: %w", err)
+		return fmt.Errorf("open the socket on which the browser reaches TensorBoard: %w", err)
 	}
 	proxy := NewProxy("/"+b.name+"/"+b.token+"/", filepath.Join(b.dir, "tb.sock"), b.lines)
 	b.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
@@ -192,7 +192,7 @@ func (b *Board) close(keep bool) error {
 	<-b.served
 	b.server = nil
 	if err != nil {
-		return fmt.Errorf("close TensorBoard's proxy: %w", err)
+		return fmt.Errorf("close the proxy in front of TensorBoard: %w", err)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (p *process) stop() {
 // start starts TensorBoard and waits until it listens.
 func start(ctx context.Context, python, socket, logdir, log string) (*process, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove a stale socket: %w", err)
+		return nil, fmt.Errorf("remove the socket of an earlier TensorBoard: %w", err)
 	}
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -279,11 +279,11 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("it did not answer within %s", startTimeout)
+		return fmt.Errorf("the process did not answer within %s", startTimeout)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):
-		return errors.New("it ended")
+		return errors.New("the process ended")
 	default:
 		return err
 	}

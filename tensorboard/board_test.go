@@ -179,7 +179,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}{
 		"no Python known":       {"", "pip install tensorboard", false},
 		"no such Python":        {"/no/such/python", "/no/such/python", false},
-		"a Python without it":   {broken, "it ended: No module named tensorboard; \"pip install tensorboard", false},
+		"a Python without it":   {broken, "the process ended: No module named tensorboard; \"pip install tensorboard", false},
 		"the caller gave it up": {silent, "context canceled", true},
 	} {
 		t.Run(name, func(t *testing.T) {

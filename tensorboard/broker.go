@@ -28,7 +28,7 @@ func Broker(ctx context.Context, socket, dir string) error {
 	parent := os.Getppid()
 	ln, err := unixsock.Listen(socket)
 	if err != nil {
-		return fmt.Errorf("listen for jupyter-server-proxy: %w", err)
+		return fmt.Errorf("open the socket that jupyter-server-proxy has named: %w; reload the page, which starts this again", err)
 	}
 	server := &http.Server{Handler: route(dir), ReadHeaderTimeout: 10 * time.Second}
 	ctx, cancel := context.WithCancel(ctx)
@@ -43,7 +43,7 @@ func Broker(ctx context.Context, socket, dir string) error {
 	<-watched
 	removeProxyFolder(socket, parent)
 	if !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve jupyter-server-proxy: %w", err)
+		return fmt.Errorf("serve TensorBoards to jupyter-server-proxy: %w; reload the page, which starts this again", err)
 	}
 	return nil
 }

@@ -122,10 +122,10 @@ func rewritePage(r *http.Response) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("read TensorBoard's page: %w", err)
+		return fmt.Errorf("read TensorBoard's page: %w; reload the page", err)
 	}
 	if len(body) > most {
-		return fmt.Errorf("TensorBoard's page is larger than %d bytes", most)
+		return fmt.Errorf("TensorBoard's page is larger than %d bytes, so it is not TensorBoard's: see the version of TensorBoard in TFCLUSTER_TENSORBOARD_PYTHON", most)
 	}
 	body = bytes.ReplaceAll(body, []byte("url(/font-roboto/"), []byte("url(./font-roboto/"))
 	r.Body = io.NopCloser(bytes.NewReader(body))

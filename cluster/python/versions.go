@@ -36,14 +36,11 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
 	out, err := cmd.Output()
-	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s did not list its packages within %s", interpreter, versionsTimeout)
-	case errors.As(err, &exit):
-		return nil, fmt.Errorf("%s cannot list its packages: %w%s", interpreter, err, lastLine(exit.Stderr))
 	case err != nil:
-		return nil, fmt.Errorf("%s cannot be run: %w", interpreter, err)
+		return nil, fmt.Errorf("%s cannot list its packages: %w%s", interpreter, err, LastLine(err))
 	}
 	found := map[string]string{}
 	if err := json.Unmarshal(out, &found); err != nil {
@@ -52,9 +49,14 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 	return found, nil
 }
 
-// lastLine returns the last line that a program wrote to its standard error, to be put after the error; "" if there is none.
-func lastLine(stderr []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
+// LastLine returns the last line that a program wrote to its standard error before exec.Cmd.Output returned err, to be put
+// after the error; "" if there is none.
+func LastLine(err error) string {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(exit.Stderr)), "\n")
 	if last := lines[len(lines)-1]; last != "" {
 		return ": " + last
 	}

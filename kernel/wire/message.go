@@ -15,11 +15,11 @@ import (
 
 // Errors of rejected messages.
 var (
-	ErrNoDelimiter  = errors.New("wire: no delimiter among the frames")
-	ErrShort        = errors.New("wire: too few frames after the delimiter")
-	ErrBadHeader    = errors.New("wire: the header violates the protocol")
-	ErrBadSignature = errors.New("wire: the signature is wrong")
-	ErrReplayed     = errors.New("wire: the message was seen before")
+	ErrNoDelimiter  = errors.New("a message that is not Jupyter's: it has no delimiter <IDS|MSG>")
+	ErrShort        = errors.New("a message that is not Jupyter's: too few parts follow its delimiter")
+	ErrBadHeader    = errors.New("the header of a message violates Jupyter's protocol")
+	ErrBadSignature = errors.New("the signature of a message is wrong: the client does not have the key of this kernel's connection file")
+	ErrReplayed     = errors.New("a message was sent twice: somebody may repeat what was recorded on the network")
 )
 
 var delimiter = []byte("<IDS|MSG>")
@@ -72,7 +72,7 @@ func Decode(frames [][]byte) (*Message, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadHeader, err)
 	}
 	if m.Header.MsgID == "" || m.Header.MsgType == "" {
-		return nil, fmt.Errorf("%w: id or type is missing", ErrBadHeader)
+		return nil, fmt.Errorf("%w: msg_id or msg_type is missing", ErrBadHeader)
 	}
 	return m, nil
 }
@@ -135,7 +135,7 @@ func (m *Message) ParentID() string { return field(m.Parent(), `"msg_id"`) }
 // Unmarshal decodes the content.
 func (m *Message) Unmarshal(v any) error {
 	if err := json.Unmarshal(m.Content(), v); err != nil {
-		return fmt.Errorf("read the content of %s: %w", m.Header.MsgType, err)
+		return fmt.Errorf("the content of the %s of a client is not as Jupyter's protocol has it: %w", m.Header.MsgType, err)
 	}
 	return nil
 }

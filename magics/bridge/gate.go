@@ -65,7 +65,7 @@ func OpenGate(ctx context.Context, r Runner, p PanelServer) (*Gate, error) {
 	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
 	ln, err := unixsock.Listen(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the gate for Python: %w", err)
+		return nil, fmt.Errorf("open the socket on which the notebook's Python reaches tfcluster: %w", err)
 	}
 	ctx, end := context.WithCancel(ctx)
 	g := &Gate{session: r, panels: p, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
@@ -281,11 +281,11 @@ func (c *caller) send(message any) error {
 	defer c.mu.Unlock()
 	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		if err := d.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-			return fmt.Errorf("write to Python: %w", err)
+			return fmt.Errorf("write to the notebook's Python: %w", err)
 		}
 	}
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("write to Python: %w", err)
+		return fmt.Errorf("write to the notebook's Python: %w", err)
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 			return nil
 		}
 		if err := json.Unmarshal(m.Value, reply); err != nil {
-			return fmt.Errorf("read Python's answer to %s: %w", fn, err)
+			return fault.New("read the answer of the notebook's Python to %s: %w", fn, err)
 		}
 		return nil
 	}

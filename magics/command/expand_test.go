@@ -87,7 +87,7 @@ func TestWordErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		`a 'b`:    "' is not closed",
 		`a "b`:    `" is not closed`,
-		`a \`:     `needs another line`,
+		`a \`:     `no line follows`,
 		`a {b`:    "{ is not closed",
 		`a {}`:    "no expression",
 		`a {"b}`:  "not closed",

@@ -126,7 +126,7 @@ func (l *lexer) escape() error {
 	case strings.HasPrefix(rest, "\n"):
 		l.at += 2
 	case rest == "":
-		return errors.New(`a \ at the end of the line needs another line`)
+		return errors.New(`the line ends with \, which continues it, but no line follows: remove the \`)
 	default:
 		l.begin()
 		_, size := utf8.DecodeRuneInString(rest)
@@ -141,7 +141,7 @@ func (l *lexer) single() error {
 	l.word.quoted = true
 	end := strings.IndexByte(l.in[l.at+1:], '\'')
 	if end < 0 {
-		return errors.New("a ' is not closed")
+		return errors.New(`a ' is not closed: end the text with a second ', or write \' for the character`)
 	}
 	l.text.WriteString(l.in[l.at+1 : l.at+1+end])
 	l.at += end + 2
@@ -168,7 +168,7 @@ func (l *lexer) double() error {
 			}
 		}
 	}
-	return errors.New(`a " is not closed`)
+	return errors.New(`a " is not closed: end the text with a second ", or write \" for the character`)
 }
 
 // plain reads a character without a meaning for quoting, or an expansion.
@@ -233,7 +233,7 @@ func braces(s string) (expr string, size int, err error) {
 		case '\'', '"':
 			end := quotation(s[i:])
 			if end < 0 {
-				return "", 0, errors.New("a string in {…} is not closed; inside single quotes { is literal, elsewhere {{ is")
+				return "", 0, errors.New("a string in {…} is not closed: close it; {{ is the character {, which single quotes keep, too")
 			}
 			i += end - 1
 		case '}':
@@ -242,7 +242,7 @@ func braces(s string) (expr string, size int, err error) {
 			}
 			expr := strings.TrimSpace(s[1:i])
 			if expr == "" {
-				return "", 0, errors.New("{} holds no expression; inside single quotes { is literal, elsewhere {{ is")
+				return "", 0, errors.New("{} holds no expression: write one; {{ is the character {, which single quotes keep, too")
 			}
 			return expr, i + 1, nil
 		}
@@ -250,7 +250,7 @@ func braces(s string) (expr string, size int, err error) {
 			break
 		}
 	}
-	return "", 0, errors.New("a { is not closed; inside single quotes { is literal, elsewhere {{ is")
+	return "", 0, errors.New("a { is not closed: write } after the expression; {{ is the character {, which single quotes keep, too")
 }
 
 // quotation returns the length of the Python string at the start of s, or -1.

@@ -103,7 +103,7 @@ func (t *Table) unknownVerb(name string, shell bool) error {
 	if near := Nearest(name, names); near != "" {
 		return Usagef(nil, "no verb %q: did you mean %s?", name, near)
 	}
-	return Usagef(nil, "no verb %q: there are %s", name, strings.Join(names, ", "))
+	return Usagef(nil, "no verb %q: the verbs are %s", name, strings.Join(names, ", "))
 }
 
 // binder assigns words to options and operands.
@@ -292,9 +292,9 @@ func (c *Command) check() error {
 	case again && c.Has("args"):
 		return Usagef(v, "--again takes the last arguments too: leave --args out")
 	case c.Has("args") && len(c.Words) > 0:
-		return Usagef(v, "--args %s and arguments (%s) exclude each other", c.Text("args"), strings.Join(c.Words, " "))
+		return Usagef(v, "--args %s and arguments (%s) exclude each other: give one of the two", c.Text("args"), strings.Join(c.Words, " "))
 	case c.HasCell && strings.TrimSpace(c.Cell) == "":
-		return Usagef(v, "the cell has no body to run")
+		return Usagef(v, "the cell has no program below its first line: write one, or name one in %%tfcluster start")
 	}
 	return nil
 }

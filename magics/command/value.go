@@ -73,11 +73,11 @@ func (o *Option) read(given string) (Value, error) {
 		_, err = ParseSince(given, time.Now())
 	case KindObject:
 		if !IsIdentifier(given) {
-			err = fmt.Errorf("%q is not a name of the notebook", given)
+			err = fmt.Errorf("%q is not a name of a variable of the notebook", given)
 		}
 	case KindText, KindPath:
 		if given == "" {
-			err = errors.New("the value is empty")
+			err = errors.New("the value is empty: give one, or leave the option out")
 		}
 	}
 	return v, err
@@ -120,7 +120,7 @@ func ParseSize(s string) (int64, error) {
 	f = math.Ldexp(f, shift)
 	switch {
 	case err != nil || f > maxSize:
-		return 0, fmt.Errorf("%s is more than there can be", Shorten(s, 40))
+		return 0, fmt.Errorf("%s is more than a size can be: want one like 512m or 4g", Shorten(s, 40))
 	case f < 1<<20:
 		return 0, fmt.Errorf("%s is less than a megabyte: did you forget the unit? Like 512m or 4g", Shorten(s, 40))
 	}
@@ -148,7 +148,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	case d <= 0 || d > maxDuration:
 		return 0, fmt.Errorf("%s is out of range: want more than 0 and at most a year", Shorten(s, 40))
 	case d < time.Millisecond:
-		return 0, fmt.Errorf("%s is less than a millisecond", Shorten(s, 40))
+		return 0, fmt.Errorf("%s is less than a millisecond: want a duration like 30s, 10m or 2h", Shorten(s, 40))
 	}
 	return d, nil
 }
@@ -275,7 +275,7 @@ func (c *Command) Set(name string, texts []string) error {
 			text = ""
 		}
 		if err := b.take(o, role, name, text, o.Kind != KindFlag); err != nil {
-			return fmt.Errorf("configuration: %w", err)
+			return fmt.Errorf("a configuration file (config.toml or tfcluster.toml): %w", err)
 		}
 	}
 	return nil

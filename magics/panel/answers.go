@@ -3,7 +3,6 @@ package panel
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -78,7 +78,7 @@ func (c *comm) runs(ctx context.Context, m message) (reply, error) {
 // curves answers the metrics of chosen runs.
 func (c *comm) curves(ctx context.Context, m message) (reply, error) {
 	if len(m.Runs) == 0 {
-		return nil, errors.New("curves of which runs?")
+		return nil, fault.New("the panel asked for curves of no run")
 	}
 	runs, err := c.history(ctx, m, m.Runs)
 	return reply{"runs": runs}, err
@@ -140,7 +140,7 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 	var after int64
 	if len(m.After) > 0 {
 		if err := json.Unmarshal(m.After, &after); err != nil {
-			return nil, errors.New("after is a time in ms")
+			return nil, fault.New("the panel sent %.40q, which is no time in milliseconds", m.After)
 		}
 	}
 	tasks := []Samples{}
@@ -180,10 +180,10 @@ func (m message) words() []string {
 func (c *comm) act(_ context.Context, m message) (reply, error) {
 	words := m.words()
 	if words == nil {
-		return nil, fmt.Errorf("the panel does not run %q", m.Verb)
+		return nil, fmt.Errorf("the panel cannot run %q: run it in a cell", m.Verb)
 	}
 	if m.Cluster == "" {
-		return nil, errors.New("which cluster?")
+		return nil, fault.New("the panel named no cluster")
 	}
 	ctx, on := c.Session.Context(), c.Session
 	if m.Verb != "attach" && on.Find(m.Cluster) == nil {

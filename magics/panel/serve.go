@@ -146,13 +146,13 @@ func (c *comm) request(m message) {
 		"page": c.page, "lines_path": c.linesPath, "act": c.act,
 	}[m.Type]
 	if !ok {
-		c.fail(m, fmt.Errorf("no message %q", command.Shorten(m.Type, 40)))
+		c.fail(m, fmt.Errorf("this version of tfcluster does not know the panel's message %q: reload the page, and restart the kernel", command.Shorten(m.Type, 40)))
 		return
 	}
 	select {
 	case c.open <- struct{}{}:
 	default:
-		c.fail(m, fmt.Errorf("%d requests are open already", mostRequests))
+		c.fail(m, fmt.Errorf("the panel waits for %d answers already: try again in a moment", mostRequests))
 		return
 	}
 	c.work.Go(func() {

@@ -86,9 +86,10 @@ func NewReport(err error) *Report {
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):
 		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
 	case errors.As(err, &broken):
-		return &Report{Name: "ClusterError", Value: err.Error(), Lines: []string{"ClusterError: " + err.Error()}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
+		text := WithStep(err.Error())
+		return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
 	}
-	text := PlainError(err)
+	text := WithStep(PlainError(err))
 	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err), Topic: OtherErrors}
 }
 

@@ -176,7 +176,7 @@ func (m *Handle) OpenBoard(ctx context.Context) (path string, err error) {
 // boardPath returns the path of an opened TensorBoard.
 func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	if r.GetError() != "" {
-		return "", errors.New(r.GetError())
+		return "", &result.ClusterError{Text: r.GetError(), Remedy: s.Say("doctor") + " checks TensorBoard's Python"}
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {
@@ -187,7 +187,7 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 
 // ErrNoLines is the error of LinesPath for a cluster whose lines no browser can read by HTTP: its driver is of an
 // earlier version, or has no proxy.
-var ErrNoLines = errors.New("no lines by HTTP")
+var ErrNoLines = errors.New("no lines of its tasks to browsers")
 
 // LinesPath returns the path, below the Jupyter server's base URL, below which a browser reads the lines of a cluster's
 // tasks: tfcluster/NAME/TOKEN/, with lines and lines/live below it. "" is the current cluster. The path contains a
@@ -206,11 +206,11 @@ func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err
 	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return "", fmt.Errorf("cluster %s serves %w: %s", cluster, ErrNoLines, result.PlainError(err))
+		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version; shut it down and reserve it again", cluster, ErrNoLines)
 	case err != nil:
 		return "", m.Explain(err)
 	case !isBoardPath(r.GetPath()):
-		return "", fmt.Errorf("cluster %s serves %w: the answer of its driver has no path", cluster, ErrNoLines)
+		return "", fmt.Errorf("cluster %s serves %w: its driver has no proxy for them; %s shows them", cluster, ErrNoLines, s.Say("logs -c "+cluster))
 	}
 	return r.GetPath(), nil
 }

@@ -49,7 +49,7 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
-		return "", 0, fmt.Errorf("find clusters: %w", err)
+		return "", 0, fmt.Errorf("find this user's clusters: %w", err)
 	}
 	used := map[string]bool{}
 	for _, i := range infos {

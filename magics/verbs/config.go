@@ -117,7 +117,7 @@ func (c *configOptions) read(file string, into settings, profiles map[string]set
 		for name, table := range tables {
 			of, ok := table.(map[string]any)
 			if !ok {
-				return fmt.Errorf("profile.%s is not a table", name)
+				return fmt.Errorf("profile.%s is not a table: write [profile.%s], with options below it", name, name)
 			}
 			if profiles[name] == nil {
 				profiles[name] = settings{}
@@ -146,7 +146,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 			if near := command.Nearest(name, c.names); near != "" {
 				return fmt.Errorf("no option %s: did you mean %s?", key, near)
 			}
-			return fmt.Errorf("no option %s", key)
+			return fmt.Errorf("no option %s: the settings are options of reserve and start, which their --help lists", key)
 		}
 		texts, err := settingTexts(v)
 		if err != nil {

@@ -197,7 +197,7 @@ func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clus
 		last = find(numbers[0]) + 1
 	}
 	if last < 2 {
-		return nil, &result.ClusterError{Text: "there is no run before it to compare with", Code: 2}
+		return nil, &result.ClusterError{Text: "there is no earlier run to compare this one with", Remedy: "history --all lists the runs, --diff M N compares two", Code: 2}
 	}
 	return all[last-2 : last], nil
 }
@@ -319,7 +319,7 @@ func (inv *invocation) prune(ctx context.Context) error {
 		p = inv.session.PastCluster(inv.Command, nil)
 	}
 	if p == nil {
-		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c names one"}
+		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c NAME names a cluster of another host or user"}
 	}
 	storage, closer, err := inv.session.Options.History.Storage(p)
 	if err != nil {
@@ -333,7 +333,7 @@ func (inv *invocation) prune(ctx context.Context) error {
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
 	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
 	if errors.Is(err, results.ErrInUse) {
-		err = &result.ClusterError{Text: "a cluster uses " + root, Remedy: inv.session.Say("shutdown") + " of that cluster first"}
+		err = &result.ClusterError{Text: "no run was removed: a live cluster uses " + root, Remedy: "end that cluster with " + inv.session.Say("shutdown") + " first"}
 	}
 	if err != nil && done == (results.Pruned{}) {
 		return err

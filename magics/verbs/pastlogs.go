@@ -99,7 +99,7 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	}
 	engine, ok := inv.session.Options.Engines.OfApplication(lease)
 	if !ok {
-		return &result.ClusterError{Text: lease + " is not an application of an engine that this tfcluster knows"}
+		return &result.ClusterError{Text: lease + " is not an application of an engine that this tfcluster knows", Remedy: "give the identifier of a YARN application, application_…, or a cluster's name"}
 	}
 	r, err := inv.requestOf(ctx, engine, p)
 	if err != nil {

@@ -51,7 +51,7 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 	switch {
 	case inv.Program == "" && !inv.HasCell:
 		if !cluster.CommandsOnly(r.GetRoles()) {
-			return nil, command.Usagef(inv.Verb, "which program? %s", inv.Verb.Synopsis())
+			return nil, command.Usagef(inv.Verb, "the program is missing: %s", inv.Verb.Synopsis())
 		}
 		return nil, nil
 	case !inv.HasCell && r.GetFramework() == cluster.Plain && inv.isCommand(file):
@@ -123,11 +123,11 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	case fi.IsDir():
 		return nil, command.Usagef(inv.Verb, "%s is a folder: name a script in it", path)
 	case fi.Size() > maxScript:
-		return nil, command.Usagef(inv.Verb, "%s has %s: not a script", path, render.BytesText(uint64(fi.Size())))
+		return nil, command.Usagef(inv.Verb, "%s has %s, so it is no script, which has at most %s: name the program's file", path, render.BytesText(uint64(fi.Size())), render.BytesText(uint64(maxScript)))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the script: %w", err)
+		return nil, fmt.Errorf("read the program: %w", err)
 	}
 	name := filepath.Base(file)
 	if function != "" {
@@ -135,7 +135,7 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	}
 	p := &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: name, Body: blob(text), Function: function, Path: path}
 	if p.Body == nil {
-		return nil, command.Usagef(inv.Verb, "%s is empty", path)
+		return nil, command.Usagef(inv.Verb, "the script %s is empty: save the program in it", path)
 	}
 	return p, inv.modules(ctx, p, "", path, pyFiles)
 }
@@ -179,7 +179,7 @@ func (inv *invocation) cannot(what string, err error) error {
 	case errors.Is(err, bridge.ErrNoPython) && inv.session.Options.Shell:
 		return command.Usagef(inv.Verb, "cannot %s: a shell has no names of a notebook; give a script (train.py), or with --framework none a command", what)
 	case errors.Is(err, bridge.ErrNoPython):
-		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs none"}
+		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs no Python of the notebook"}
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -152,7 +152,7 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) err
 		return command.Usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
 	}
 	if _, err := os.Stat(python); err != nil {
-		return command.Usagef(inv.Verb, "--venv %s: there is no bin/python in it", given)
+		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: name one that python -m venv or conda made", given)
 	}
 	req.Venv, req.Python = dir, python
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -165,7 +166,7 @@ func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 func printJSON(out render.Output, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode JSON: %w", err)
+		return fault.New("encode the answer as JSON: %w", err)
 	}
 	out.Stdout(string(text) + "\n")
 	return nil

@@ -73,7 +73,8 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 			return nil, &result.ClusterError{Text: removedRuns(p)}
 		}
 		if n := len(p.Applications); n > 0 {
-			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Applications[n-1].ID + " " + p.Applications[n-1].State}
+			last := p.Applications[n-1]
+			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
 		}
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 
 // removedRuns returns the message for a cluster whose runs' records were removed.
 func removedRuns(p *state.ClusterRecord) string {
-	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
+	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed, by hand or by history --prune, and cannot be read any more", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
 }
 
 // ranIn returns whether a run was of this cluster: its directory may have others. A run that

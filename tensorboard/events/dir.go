@@ -57,7 +57,7 @@ func (d *Dir) Next() ([]Found, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for event files: %w", err)
+		return nil, fmt.Errorf("look for TensorBoard's event files in %s: %w", d.root, err)
 	}
 	slices.Sort(paths)
 	var found []Found
@@ -81,7 +81,7 @@ func (d *Dir) Next() ([]Found, error) {
 		}
 		f.corrupt = errors.Is(err, ErrCorrupt)
 		if err != nil && !f.told {
-			errs = append(errs, fmt.Errorf("event file %s: %w", rel, err))
+			errs = append(errs, fmt.Errorf("event file %s: %w: status and history lack its later values", rel, err))
 		}
 		f.told = err != nil
 	}

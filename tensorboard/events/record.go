@@ -25,10 +25,10 @@ const (
 const MaxRecord = 64 << 20
 
 // ErrCorrupt is the error of a file with a corrupt record, after which nothing can be read.
-var ErrCorrupt = errors.New("corrupt record")
+var ErrCorrupt = errors.New("a record is corrupt: the file was damaged or is written by several processes")
 
 // errPartial is the error of a record that is not completely written yet.
-var errPartial = errors.New("partial record")
+var errPartial = errors.New("a record is not completely written yet")
 
 func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + maskDelta }
 
@@ -47,7 +47,7 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 	}
 	length := binary.LittleEndian.Uint64(head[:8])
 	if length > 1<<40 {
-		return nil, offset, fmt.Errorf("%w: a record of %d bytes at %d", ErrCorrupt, length, offset)
+		return nil, offset, fmt.Errorf("%w: the length at %d says %d bytes", ErrCorrupt, offset, length)
 	}
 	next = offset + headerBytes + int64(length) + footerBytes
 	var last [1]byte // checked before allocating memory
