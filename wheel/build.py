@@ -33,9 +33,14 @@ class ProgramHook(BuildHookInterface[Any]):
         if arch and arch not in GO_ARCH:
             raise SystemExit(f"TFCLUSTER_WHEEL_ARCH is {arch}: set it to {' or '.join(GO_ARCH)}, or unset it")
         if sys.platform != "linux":
-            raise SystemExit(f"tfcluster runs on Linux alone, not on {sys.platform}: install it on a Linux host, or in a Linux container")
+            raise SystemExit(
+                f"tfcluster runs on Linux alone, not on {sys.platform}: install it on a Linux host, or in a Linux "
+                "container"
+            )
         if shutil.which("go") is None:
-            raise SystemExit("there is no wheel for this machine, and Go, which builds one, is not installed: see go.dev/dl")
+            raise SystemExit(
+                "there is no wheel for this machine, and Go, which builds one, is not installed: see go.dev/dl"
+            )
         root = Path(self.root)
         out = root / "build" / (arch or "here")
         out.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,9 @@ def main() -> None:
     for name, folder in sorted(places.items()):
         text = texts(folder)
         if not text:
-            raise SystemExit(f"there is no licence of {name} in {folder}: add its file's name to the names that are looked for")
+            raise SystemExit(
+                f"there is no licence of {name} in {folder}: add its file's name to the names that are looked for"
+            )
         by_text.setdefault(text, []).append(name)
     rule = "=" * 80
     parts = [rule + "\n" + "\n".join(names) + f"\n{rule}\n\n{text}\n" for text, names in by_text.items()]

@@ -281,5 +281,5 @@ def test_what_cannot_be_is_refused(notebook: Notebook) -> None:
     notebook.ok("%tfcluster reserve --workers 2 --idle 60s")
     notebook.ok(COMMON + REFUSED)
     cell = notebook.fails("%tfcluster start --wait refused")
-    assert "refused: DistributedOptimizer takes an optimizer of Keras 3, not 'adam'" in cell.all
+    assert "refused: DistributedOptimizer takes an optimizer of Keras 3 (keras.optimizers), not 'adam'" in cell.all
     assert "use one of them" in cell.all

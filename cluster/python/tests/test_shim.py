@@ -226,7 +226,7 @@ def test_errors(engine: Engine) -> None:
 
 def test_engine_gone(engine: Engine) -> None:
     engine.script = lambda first, exchange: None
-    with pytest.raises(tfcluster.ClusterError, match="engine ended"):
+    with pytest.raises(tfcluster.ClusterError, match="gate beside this notebook has ended"):
         tfcluster.attach("c")
 
 

@@ -219,7 +219,7 @@ def test_launch_that_begins_after_its_driver_died(short: pathlib.Path) -> None:
         driver = spark_calls.Driver(ours)
         assert driver.gone() == []
         host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
-        assert json.loads(theirs.makefile("rb").readline()) == {"id": 1, "error": "given up"}
+        assert json.loads(theirs.makefile("rb").readline()) == {"id": 1, "error": spark_host._GIVEN_UP}
     assert session.groups == []
 
 
@@ -268,7 +268,7 @@ def test_cancel_right_behind_its_launch(short: pathlib.Path, monkeypatch: pytest
             theirs.sendall(json.dumps(call).encode() + b"\n")
         lines = theirs.makefile("rb")
         said = [json.loads(lines.readline()) for _ in range(3)]
-        assert said[1:] == [{"id": 0, "value": None}, {"id": 1, "error": "given up"}]
+        assert said[1:] == [{"id": 0, "value": None}, {"id": 1, "error": spark_host._GIVEN_UP}]
         theirs.shutdown(socket.SHUT_RDWR)
         serving.join(60)
         assert not serving.is_alive()

@@ -22,6 +22,8 @@ from tfcluster.steps import StepCounter
 
 REPORT_INTERVAL = 0.2  # seconds between two reports
 
+_NO_AGENT = "this executor's agent has ended, so the run is over; its log says why"
+
 
 class Channel:
     """One task's control socket. All methods may be called from any thread.
@@ -119,9 +121,13 @@ class Channel:
         self.send("barrier", name=name)
         with self._state:
             if not self._wait(lambda: bool(self._released.get(name)) or self._gone, timeout):
-                raise TimeoutError(f"barrier {name!r}: not every task arrived within {timeout:g} s")
+                raise TimeoutError(
+                    f"barrier {name!r}: not every task arrived within {timeout:g} s: see the logs of the others, "
+                    "or give "
+                    "a longer timeout"
+                )
             if not self._released.get(name):
-                raise ConnectionError(f"barrier {name!r}: the agent of this executor is gone")
+                raise ConnectionError(f"barrier {name!r}: {_NO_AGENT}")
             error = self._released[name].pop(0)
         if error:
             raise RuntimeError(f"barrier {name!r}: {error}")
@@ -137,7 +143,7 @@ class Channel:
             self._wait(lambda: name in self._copied or self._gone, None)  # the agent has its own timeout
             answer = self._copied.pop(name, None)
         if answer is None:
-            raise ConnectionError(f"ctx.local_copy({uri!r}): the agent of this executor is gone")
+            raise ConnectionError(f"ctx.local_copy({uri!r}): {_NO_AGENT}")
         if error := answer.get("error"):
             raise (FileNotFoundError if answer.get("missing") else OSError)(f"ctx.local_copy: {error}")
         return [str(path) for path in answer.get("paths") or ()]
@@ -150,7 +156,7 @@ class Channel:
             self._wait(lambda: op in self._services or self._gone, None)
             answer = self._services.get(op)
         if not answer:
-            raise ConnectionError(f"{caller}: the agent of this executor is gone")
+            raise ConnectionError(f"{caller}: {_NO_AGENT}")
         if error := answer.get("error"):
             raise OSError(f"{caller}: {error}")
         return str(answer["socket"]), str(answer["key"])
@@ -196,7 +202,7 @@ class Channel:
         """Return the thread that reads the agent's messages and calls the handlers."""
         self.listen()
         if self._reader is None:
-            raise RuntimeError("there is no agent")
+            raise RuntimeError("this process has no agent: only a program that %tfcluster start runs has one")
         return self._reader
 
     def _read_loop(self) -> None:

@@ -143,7 +143,7 @@ def _until(timeout: float) -> float:
     """The time at which a call must have been made, on the monotonic clock."""
     seconds = float(timeout)
     if not 0 < seconds < math.inf:
-        raise ValueError(f"timeout is {timeout}: it is a number of seconds above 0")
+        raise ValueError(f"timeout is {timeout}: give a number of seconds above 0")
     return time.monotonic() + min(seconds, _LONGEST)
 
 

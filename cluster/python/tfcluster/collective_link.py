@@ -58,9 +58,7 @@ class Group:
     def _answer(self) -> dict[str, Any]:
         """The agent's next message; RuntimeError when it has ended, or the group is over."""
         if self._failed:
-            raise RuntimeError(
-                f"a collective call failed: an earlier one had failed: {self._failed}{_AGAIN}"
-            )
+            raise RuntimeError(f"a collective call failed: an earlier one had failed: {self._failed}{_AGAIN}")
         try:
             return self._link.receive()
         except Stopped as e:

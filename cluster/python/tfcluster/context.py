@@ -156,7 +156,10 @@ class Context:
         TensorFlowOnSpark's queues have no meaning here.
         """
         if self.job_name not in ("chief", "master", "worker"):
-            raise RuntimeError(f"ctx.get_data_feed: {self.job_name} gets no records, only the chief and workers do")
+            raise RuntimeError(
+                f"ctx.get_data_feed: this task is {self.job_name}:{self.task_index}, and only the chief and the workers get records: "
+                "ask ctx.job_name before"
+            )
         if self._feed is None:
             from tfcluster.feed import DataFeed
             from tfcluster.feed_reader import Reader
@@ -188,7 +191,10 @@ class Context:
     def group(self) -> tuple[str, str]:
         """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
         if self.job_name not in ("chief", "worker"):
-            raise RuntimeError(f"collective calls are of the chief and the workers: this task is a {self.job_name}")
+            raise RuntimeError(
+                f"this task is {self.job_name}:{self.task_index}, and only the chief and the workers make collective calls: "
+                "ask ctx.job_name before"
+            )
         return self._channel.service("group", "a collective call")
 
     def end_feed(self, returned: Any) -> dict[str, Any]:

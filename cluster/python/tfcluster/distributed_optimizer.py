@@ -102,7 +102,7 @@ def DistributedOptimizer(optimizer: Any) -> Any:
     from keras.optimizers import LossScaleOptimizer, Optimizer
 
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"DistributedOptimizer takes an optimizer of Keras 3, not {optimizer!r}")
+        raise TypeError(f"DistributedOptimizer takes an optimizer of Keras 3 (keras.optimizers), not {optimizer!r}")
     keras_group.install(_prepare)
     _adapt_loss_scale()
     if isinstance(optimizer, LossScaleOptimizer):

@@ -93,7 +93,9 @@ class DataFeed:
             reader.read(even=even and self._workers > 1, batch=batch)
             self._began(self.plan)
         elif self._way != way:
-            raise RuntimeError(f"this feed is read by {self._way}: it cannot be read by {way}, too")
+            raise RuntimeError(
+                f"this feed is read by {self._way} already: it cannot be read by {way}, too; use one of them"
+            )
         return reader
 
     def _more(self) -> bool:
@@ -188,7 +190,9 @@ class DataFeed:
         """
         if self._answers is None:
             raise RuntimeError(
-                f"feed.results is for inference, after records were read; ctx.mode is {self.plan.get('mode')!r}"
+                "feed.results is for inference, after records were read: run the program by %tfcluster "
+                "inference, and call "
+                f"it where ctx.mode is 'inference' (it is {self.plan.get('mode')!r})"
             )
         self._answers.give(batch)
 

@@ -90,7 +90,7 @@ class Answers:
         if results.schema.names != self._schema.names:
             raise RuntimeError(
                 f"main_fun gave results named {', '.join(results.schema.names)}; before they were "
-                f"{', '.join(self._schema.names)}"
+                f"{', '.join(self._schema.names)}: give the same names for every batch"
             )
         columns = []
         for field, column in zip(self._schema, results.columns, strict=True):
@@ -98,11 +98,11 @@ class Answers:
                 columns.append(column if column.type.equals(field.type) else column.cast(field.type))
             except pa.ArrowInvalid as e:
                 raise RuntimeError(
-                    f"main_fun gave {column.type} as {field.name}, after {field.type}: all must have one type ({e})"
+                    f"main_fun gave {column.type} as {field.name}, after {field.type}: cast all to one type ({e})"
                 ) from None
             except pa.ArrowNotImplementedError:
                 raise RuntimeError(
-                    f"main_fun gave {column.type} as {field.name}, after {field.type}: all must have one type and shape"
+                    f"main_fun gave {column.type} as {field.name}, after {field.type}: give all of one type and shape"
                 ) from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -161,7 +161,9 @@ def batch_of(values: Any, wrong: Any) -> Any:
     if not isinstance(values, Mapping):
         values = {PREDICTION: values}
     if not values:
-        raise RuntimeError("main_fun gave an empty dict of results: give an array or list for each name")
+        raise RuntimeError(
+            "main_fun gave an empty dict of results: give a name and an array or list for each kind of result"
+        )
     fields, columns = [], []
     for name, each in values.items():
         column, shape = _column(str(name), each)
@@ -186,7 +188,10 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
         values = [v.tolist() if hasattr(v, "tolist") else v for v in values]
     else:
         if array.ndim == 0:
-            raise RuntimeError(f"main_fun gave one {type(values).__name__} as {name}: an array or a list is expected")
+            raise RuntimeError(
+                f"main_fun gave one {type(values).__name__} as {name}: give an array or a list, with one entry "
+                "for each record"
+            )
         if array.dtype.kind == "V" and array.dtype.names is None:  # bfloat16 and the like
             array = array.astype(np.float32)
         values = array.tolist() if array.dtype.kind in "OSU" else values
@@ -200,7 +205,9 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
         try:
             column = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
-            raise RuntimeError(f"main_fun gave results as {name} that have no common type: {e}") from None
+            raise RuntimeError(
+                f"main_fun gave results as {name} that have no common type ({e}): cast them to one"
+            ) from None
         kind = column.type
         while pa.types.is_list(kind):
             kind = kind.value_type
@@ -216,5 +223,5 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
         if pa.types.is_boolean(kind) or pa.types.is_null(kind):
             return column, None
     raise RuntimeError(
-        f"main_fun gave {array.dtype} as {name}: results are numbers, strings, bytes, or arrays of these"
+        f"main_fun gave {array.dtype} as {name}: cast results to numbers, strings, bytes, or arrays of these"
     )

@@ -61,7 +61,10 @@ def _first(feed: DataFeed) -> dict[str, Any]:
     """Waits for the first records, which show types and shapes; they stay where they are."""
     while not feed._rest:
         if not feed._more() or feed._epoch_over is not None:
-            raise RuntimeError("DATA is empty: feed.as_dataset takes the types from its first record")
+            raise RuntimeError(
+                "DATA has no record, and feed.as_dataset takes types from the first one: give data, or use "
+                "feed.as_iterable"
+            )
     return feed._rest[0]
 
 

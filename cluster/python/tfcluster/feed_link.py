@@ -62,7 +62,9 @@ class Link:
         data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
         self._files.extend(files)
         if flags & socket.MSG_CTRUNC:
-            raise Stopped("descriptors of shared memory were lost: this process has too many open files (ulimit -n)")
+            raise Stopped(
+                "descriptors of shared memory were lost: this process has too many open files: raise ulimit -n"
+            )
         if not data:
             raise EOFError
         self._received += data

@@ -30,7 +30,7 @@ def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
                 raise TypeError
             dtype = np.dtype(match[2])
         except TypeError:
-            raise UsageError(f"--binary {text}: COLUMN:TYPE[SHAPE] is expected, such as image:uint8[28,28,1]") from None
+            raise UsageError(f"--binary {text}: give COLUMN:TYPE[SHAPE], such as image:uint8[28,28,1]") from None
         shape = [int(n) for n in (match[3] or "").split(",") if n.strip()]
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         found[match[1]] = {"dtype": dtype.name, "shape": shape, "bytes": size, "text": text.partition(":")[2]}
@@ -232,7 +232,10 @@ def _arrays(named: Mapping[str, Any], plan: Mapping[str, Any]) -> Parts:
     lengths = {name: (len(v) if v.ndim else None) for name, v in named.items()}
     if not named or None in lengths.values() or len(set(lengths.values())) != 1:
         said = ", ".join(f"{name or 'DATA'} has {'none' if n is None else n}" for name, n in lengths.items())
-        raise UsageError(f"every array of DATA must have the same number of records: {said or 'there is no array'}")
+        raise UsageError(
+            "every array of DATA must have the same number of records along its first axis: "
+            f"{said or 'there is no array'}"
+        )
     for name, values in named.items():
         if values.dtype.kind not in "biufSUO" or values.dtype == "float16":
             raise UsageError(f"array {name or 'DATA'} is of {values.dtype}: cast it to a number or string")
@@ -302,5 +305,5 @@ def _iterator(value: Any, _plan: Mapping[str, Any]) -> Source | None:
         return None
     first = next(value, None)
     if first is None:
-        raise UsageError("DATA is an iterator without a batch")
+        raise UsageError("DATA is an iterator without a batch: it may have been read before; make it again")
     return Batches(value, first)

@@ -117,7 +117,9 @@ class _Exchange:
         if end == rows:
             self._owed.popleft()
         if results.num_rows != end - begin:
-            raise Refused(f"the program gave {results.num_rows:,} results for {end - begin:,} records")
+            raise Refused(
+                f"the program gave {results.num_rows:,} results for {end - begin:,} records: give one for each"
+            )
         return None if beside is None else beside.slice(begin, end - begin), results
 
 
@@ -137,7 +139,7 @@ def spark_stage(order: Order, feed: Sequence[str], keep: Sequence[str]) -> Any:
 
         context = TaskContext.get()
         if context is None:
-            raise RuntimeError("this runs in a task of Spark only")
+            raise RuntimeError(f"this part of tfcluster runs in a task of Spark, and this is none; {FAULT}")
         partition, attempt = context.partitionId(), context.taskAttemptId()
         seen: list[Any] = []
 

@@ -67,7 +67,7 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
     while chunk := list(itertools.islice(source, _BATCH)):
         for n, record in enumerate(chunk):
             if (problem := _other(record, form)) is not None:
-                raise Refused(f"partition {partition}, row {row + n}: {problem}; all records must be of one form")
+                raise Refused(f"partition {partition}, row {row + n}: {problem}; give all records the same form")
         columns = []
         for name, key, kind in zip(form.names, form.keys, form.types, strict=True):
             values = chunk if key is None else [record[key] for record in chunk]
@@ -76,7 +76,7 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
                 raise Refused(
                     f"column {name!r}, partition {partition}, rows {row} to {row + len(chunk) - 1}: {e}; "
-                    f"in the first record of DATA it is {kind}: all must be of one type"
+                    f"in the first record of DATA it is {kind}: cast all to one type"
                 ) from None
         yield pa.RecordBatch.from_arrays(columns, names=list(form.names))
         row += len(chunk)

@@ -69,7 +69,10 @@ def _connect(order: Order, partition: int) -> Link:
                 return Link(path)
     route = order.get("route")
     if not route:
-        raise Stopped(f"no executor of the cluster is on {socket.gethostname()}, where DATA is read")
+        raise Stopped(
+            f"no executor of the cluster is on {socket.gethostname()}, where DATA is read, and there is no route to "
+            "another: shut the cluster down and reserve it again"
+        )
     try:
         return Carried(route)
     except OSError as e:
@@ -314,7 +317,7 @@ def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
 
     context = TaskContext.get()
     if context is None:
-        raise RuntimeError("this runs in a task of Spark only")
+        raise RuntimeError(f"this part of tfcluster runs in a task of Spark, and this is none; {FAULT}")
     partition, attempt = context.partitionId(), context.taskAttemptId()
     try:
         return Delivered(partition, deliver(order, epoch, partition, attempt, batches), True)

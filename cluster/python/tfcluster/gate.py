@@ -89,7 +89,9 @@ def connect(*, start: bool = True) -> socket.socket:
         conn.settimeout(None)
     except OSError as e:
         conn.close()
-        raise ClusterError(f"the tfcluster engine does not answer ({e}): restart the kernel") from e
+        raise ClusterError(
+            f"the process tfcluster gate beside this notebook does not answer ({e}): restart the kernel"
+        ) from e
     return conn
 
 
@@ -107,7 +109,9 @@ def _start() -> str:
     global _path, _engine, _started_by
     program = os.environ.get("TFCLUSTER_BINARY") or installed() or shutil.which("tfcluster")
     if not program:
-        raise ClusterError("there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it")
+        raise ClusterError(
+            "there is no program tfcluster on PATH: pip install tfcluster, or set TFCLUSTER_BINARY to its path"
+        )
     ours, theirs = socket.socketpair()
     with theirs:
         argv = [program, "gate", "--python", sys.executable]
@@ -233,7 +237,10 @@ def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
                     if message.get("error"):
                         raise raised(message["error"])
                     return message.get("value")
-    raise ClusterError("the tfcluster engine ended; clusters keep running: run this again, or restart the kernel")
+    raise ClusterError(
+        "the process tfcluster gate beside this notebook has ended; clusters keep running: run this again, or "
+        "restart the kernel"
+    )
 
 
 _lasting: threading.Thread | None = None  # answers the engine that this process started, see attend

@@ -84,7 +84,8 @@ def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
     if lacking > free:
         raise OSError(
             errno.ENOSPC,
-            f"not enough disk space on {host} for ctx.local_copy: {lacking} bytes needed, {free} free",
+            f"not enough disk space on {host} for ctx.local_copy: {lacking} bytes needed, {free} free: free space "
+            "there, or read the files in place",
             uri,
         )
     for path, _, place in wanted:
@@ -107,7 +108,7 @@ def _copy(path: str, place: str) -> None:
     try:
         with open(path, "rb") as source, os.fdopen(fd, "wb") as target:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a plain file", path)
+                raise OSError(errno.EINVAL, "ctx.local_copy copies plain files alone, and this is none", path)
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(aside, place)
     finally:

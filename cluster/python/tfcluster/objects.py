@@ -66,7 +66,7 @@ class Objects:
         except (SyntaxError, ValueError) as e:
             match = _FORMAT.match(expr)
             if not match or not (match[2] or match[3] is not None):
-                raise UsageError(f"not an expression: {getattr(e, 'msg', e)}") from None
+                raise UsageError(f"this is not an expression of Python: {getattr(e, 'msg', e)}") from None
         else:
             return str(eval(code, names))
         value = eval(compile(match[1], "<tfcluster>", "eval"), names)
@@ -110,7 +110,7 @@ class Objects:
         try:
             value = self._find(name)
         except KeyError:
-            raise UsageError(f"--args: the notebook has no name {name}") from None
+            raise UsageError(f"--args: the notebook has no name {name}: run the cell that makes it") from None
         return {"pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))}
 
     def do_names(self) -> list[str]:
@@ -167,7 +167,7 @@ class Objects:
         except KeyError:
             raise UsageError(f"the notebook has no name {name}: run the cell that makes it") from None
         if (into := plan.get("into")) and (not into.isidentifier() or keyword.iskeyword(into)):
-            raise UsageError(f"-o {into}: a name for the result is expected")
+            raise UsageError(f"-o {into}: give a name for the variable that gets the result")
         plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
 
         def make(again: bool) -> feed_data.Source:
@@ -257,7 +257,8 @@ def _session_of(value: Any) -> Any:
 def _bound(what: str, size: int, most: int) -> None:
     if size > most:
         raise UsageError(
-            f"{what} has {size >> 20} MB with what it takes along, more than {most >> 20}: load data in it"
+            f"{what} has {size >> 20} MB with the objects that it uses, more than {most >> 20}: load data in the "
+            "program instead"
         )
 
 

@@ -45,7 +45,9 @@ def pickle_value(value: Any, name: str) -> bytes:
     except UsageError:
         raise
     except Exception as e:
-        raise UsageError(f"{name} cannot be sent to the tasks: {_one_line(e)}") from None
+        raise UsageError(
+            f"{name} cannot be sent to the tasks, because it cannot be pickled: {_one_line(e)}; make it in the program"
+        ) from None
 
 
 def pickle_program(function: Callable[..., Any], name: str, most: int, big: int) -> tuple[bytes, list[tuple[str, int]]]:

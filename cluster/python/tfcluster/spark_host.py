@@ -26,6 +26,7 @@ from tfcluster.spark_session import Session
 _POLL = 0.2  # interval of checks of Spark's executors, in seconds
 _DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
 _SEND = 5  # timeout of a message to a driver, in seconds
+_GIVEN_UP = "the cluster does not need these agents any more: it was released, or asked again for others"
 _PLACE = 10  # attempts to find an executor with free resources before one is shared
 
 
@@ -184,7 +185,7 @@ class Host:
             said: list[dict[str, Any]] = []
             for again in range(_PLACE + 1):
                 if self._given_up(launch):
-                    raise RuntimeError("given up")
+                    raise RuntimeError(_GIVEN_UP)
                 order["slots"] = order["slots"] if again < _PLACE else 0
                 told = self._session.launch(order, launch.group, stage)
                 said += [s for s in told if not s.get("full")]
@@ -245,7 +246,7 @@ class Host:
             if time.monotonic() > until:
                 raise RuntimeError(words)
             self._over.wait(_POLL)
-        raise RuntimeError("given up")
+        raise RuntimeError(_GIVEN_UP)
 
     def _given_up(self, launch: Launch) -> bool:
         return self._over.is_set() or launch.given_up()

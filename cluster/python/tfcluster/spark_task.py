@@ -23,7 +23,9 @@ def agents_stage(order: Order) -> Any:
             pass
         context = BarrierTaskContext.get() if order["barrier"] else TaskContext.get()
         if context is None:
-            raise RuntimeError("this runs in a task of Spark only")
+            raise RuntimeError(
+                "this part of tfcluster runs in a task of Spark, and this is none: this is a fault of tfcluster"
+            )
         yield json.dumps(start(order, context))
 
     return run
@@ -130,14 +132,15 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
         )
     except OSError as e:
         raise RuntimeError(
-            f"the program cannot run here: {e}; this executor is {platform.machine()}, the driver {order['machine']}: "
+            f"the program tfcluster cannot run here: {e}; this executor is {platform.machine()}, the driver "
+            f"{order['machine']}: "
             "they must be equal, and Spark's work folder must allow programs to run (no mount option noexec)"
         ) from e
     if ran.returncode != 0:
         why = ran.stderr.decode(errors="replace").strip().splitlines()
         libc = " ".join(platform.libc_ver())
         raise RuntimeError(
-            f"the program does not run here (code {ran.returncode}): {why[0] if why else 'no output'}; "
+            f"the program tfcluster does not run here (code {ran.returncode}): {why[0] if why else 'no output'}; "
             f"this executor has {libc or 'an unknown C library'}: what `make release` builds runs with any"
         )
     said: dict[str, Any] = json.loads(ran.stdout)

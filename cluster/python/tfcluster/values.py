@@ -315,7 +315,9 @@ def _command(
     argv = [verb, *_argv(options)]
     positional = [str(w) for w in words]
     if positional and positional[0].startswith("-"):
-        raise UsageError(f"{positional[0]!r} is not a program: options are keyword arguments")
+        raise UsageError(
+            f"{positional[0]!r} is not a program: give options as keyword arguments, such as workers=2 for --workers 2"
+        )
     namespace = frontend.user_namespace()
     request = {"op": "verb", "argv": [*argv, *positional]}
     return shown(gate.command(request, Objects(namespace, given=given), frontend.Screen()))
@@ -335,7 +337,7 @@ def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
                 options["ps"] = count
             case "chief" | "evaluator":
                 if count not in (0, 1):
-                    raise UsageError(f"a cluster has one {name} at most, not {count}")
+                    raise UsageError(f"a cluster has one {name} at most, not {count}: give {name}=True")
                 options[name] = bool(count)
             case _:
                 own[name] = count
@@ -382,4 +384,7 @@ def _engine_session(cluster: str) -> Any:
             from pyspark.sql import SparkSession
 
             return SparkSession.builder.remote(found["remote"]).create()
-    raise ClusterError("the tfcluster engine ended; clusters keep running: run this again, or restart the kernel")
+    raise ClusterError(
+        "the process tfcluster gate beside this notebook has ended; clusters keep running: run this again, or "
+        "restart the kernel"
+    )

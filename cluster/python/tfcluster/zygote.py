@@ -239,7 +239,7 @@ class Zygote:
             del connection.received[: end + 1]
             self._request(connection, json.loads(line))
         if len(connection.received) > MAX_REQUEST:
-            raise ValueError("a request is too long")
+            raise ValueError(f"a request of the agent has more than {MAX_REQUEST} bytes: this is a fault of tfcluster")
         return True
 
     def _request(self, connection: Connection, request: dict[str, Any]) -> None:
@@ -294,11 +294,11 @@ class Zygote:
     def _spawn(self, connection: Connection, request: dict[str, Any]) -> None:
         name = str(request["id"])
         if len(connection.fds) < 3:
-            raise ValueError(f"spawn {name}: three descriptors must come with it")
+            raise ValueError(f"spawn {name}: its three descriptors did not come with it: this is a fault of tfcluster")
         fds = [connection.fds.popleft() for _ in range(3)]
         try:
             if self._greeting is None:
-                raise OSError(errno.EAGAIN, "not ready")
+                raise OSError(errno.EAGAIN, "this Python has not imported TensorFlow yet")
             why = self.why_fresh(request)
             sys.stdout.flush()
             sys.stderr.flush()
