@@ -233,7 +233,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 // it.
 func prepareFolder(dir string) error {
 	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
-		return fmt.Errorf("%s is longer than %d bytes, so a unix socket below it cannot be opened: have the engine use a shorter folder", dir, limit)
+		return fmt.Errorf("%s is longer than %d bytes, so a unix socket below it cannot be opened: give Spark or YARN a shorter folder for its work (spark.local.dir, yarn.nodemanager.local-dirs)", dir, limit)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -266,7 +266,7 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, erro
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("dial the coordinator at %s: %w", cfg.GetDriver().GetCoordinator(), err)
+		return nil, fmt.Errorf("connect to the cluster's driver at %s: %w", cfg.GetDriver().GetCoordinator(), err)
 	}
 	return conn, nil
 }
@@ -275,7 +275,7 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, erro
 func identityTLS(identity *clusterpb.AgentIdentity) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair([]byte(identity.GetCertPem()), []byte(identity.GetKeyPem()))
 	if err != nil {
-		return nil, fmt.Errorf("read the agent's certificate: %w", err)
+		return nil, fmt.Errorf("the agent's certificate cannot be used: %w: shut the cluster down and reserve it again", err)
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(identity.GetCaPem())) {
@@ -370,7 +370,7 @@ func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.driver.lastError == nil {
-		return errors.New("nothing has answered yet")
+		return errors.New("nothing has answered there yet")
 	}
 	return a.driver.lastError
 }

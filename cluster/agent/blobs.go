@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
@@ -46,7 +47,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 		digest = hex.EncodeToString(sum[:])
 	}
 	if raw, err := hex.DecodeString(digest); err != nil || len(raw) != sha256.Size {
-		return nil, fmt.Errorf("fetch a blob: %q is no SHA-256", digest)
+		return nil, fault.New("the driver named a file of the program by %q, which is no SHA-256", digest)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(b.GetData())
@@ -57,7 +58,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 	}
 	f, err := s.take(ctx, digest, write)
 	if err != nil {
-		return nil, fmt.Errorf("fetch blob %.12s: %w", digest, err)
+		return nil, fmt.Errorf("fetch a file of the program (SHA-256 %.12s…) from the driver: %w", digest, err)
 	}
 	return f, nil
 }
@@ -66,7 +67,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 func (s *blobStore) empty(ctx context.Context) (*os.File, error) {
 	f, err := s.take(ctx, digestOf(sha256.New()), func(io.Writer) error { return nil })
 	if err != nil {
-		return nil, fmt.Errorf("keep an empty file: %w", err)
+		return nil, fmt.Errorf("make an empty file for the program: %w", err)
 	}
 	return f, nil
 }
@@ -163,7 +164,7 @@ func (s *blobStore) store(path, digest string, write func(io.Writer) error) erro
 		return err
 	}
 	if got := digestOf(sum); got != digest {
-		return fmt.Errorf("its content has SHA-256 %.12s", got)
+		return fmt.Errorf("what arrived has another SHA-256, %.12s…: start the run again", got)
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

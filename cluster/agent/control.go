@@ -92,10 +92,10 @@ type activity struct {
 func parseControl(line []byte) (controlMessage, error) {
 	var m controlMessage
 	if err := json.Unmarshal(line, &m); err != nil {
-		return controlMessage{}, fmt.Errorf("a control line: %w", err)
+		return controlMessage{}, fmt.Errorf("read a message of the task's Python: %w", err)
 	}
 	if m.Op == "" {
-		return controlMessage{}, errors.New("a control line without op")
+		return controlMessage{}, errors.New("read a message of the task's Python: it has no op")
 	}
 	return m, nil
 }
@@ -128,7 +128,7 @@ func (m controlMessage) activityOf() *clusterpb.Activity {
 func (m returned) result() (*clusterpb.TaskResult, error) {
 	pickled, err := base64.StdEncoding.DecodeString(m.Pickled)
 	if err != nil {
-		return nil, fmt.Errorf("a task's result: %w", err)
+		return nil, fmt.Errorf("read the result of the task's Python: %w", err)
 	}
 	result := &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}
 	if m.Evaluated != nil {

@@ -71,7 +71,7 @@ func TestDriverStaysAway(t *testing.T) {
 	c.stop()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "no driver connected within 100ms") {
+		if err == nil || !strings.Contains(err.Error(), "the cluster's driver did not connect within 100ms") {
 			t.Errorf("the agent ended with %v", err)
 		}
 	case <-time.After(patience):

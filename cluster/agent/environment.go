@@ -71,11 +71,11 @@ func (nopCloser) Close() error { return nil }
 // to it: programs are run from there.
 func prepareCache(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of environments: %w", err)
+		return fmt.Errorf("make the folder for environments of --venv: %w; TFCLUSTER_CACHE on the executors names another", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the folder of environments: %w", err)
+		return fmt.Errorf("look at the folder for environments of --venv: %w; TFCLUSTER_CACHE on the executors names another", err)
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s must be a folder that only this user can write to: remove it, or set TFCLUSTER_CACHE on the executors", dir)

@@ -72,8 +72,8 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 
 func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	if w.GetRefused() != "" {
-		a.log.Error("the coordinator refused this agent", "reason", w.GetRefused())
-		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.GetIdentity().GetExecutorId(), w.GetRefused())
+		a.log.Error("the cluster's driver refused this agent", "reason", w.GetRefused())
+		err := fmt.Errorf("the cluster's driver refused executor %s: %s", a.cfg.GetIdentity().GetExecutorId(), w.GetRefused())
 		a.cancel(err)
 		return err
 	}

@@ -51,7 +51,7 @@ type link struct {
 }
 
 // errReleased ends the link: the coordinator has released this agent.
-var errReleased = errors.New("released")
+var errReleased = errors.New("the driver has released this agent")
 
 // send queues a message. Without a stream it is dropped: the next greeting repeats what
 // matters.

@@ -53,6 +53,6 @@ func (a *Agent) giveUp(idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.driver.welcomed {
-		a.cancel(fmt.Errorf("no driver connected within %v", idle))
+		a.cancel(fmt.Errorf("the cluster's driver did not connect within %v, so this agent ends", idle))
 	}
 }

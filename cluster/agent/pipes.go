@@ -38,7 +38,7 @@ func openPipes() (*taskPipes, error) {
 		}
 		if err != nil {
 			p.close()
-			return nil, fmt.Errorf("open a task's pipes: %w", err)
+			return nil, fmt.Errorf("open pipes for the output of a task: %w", err)
 		}
 		*own = os.NewFile(uintptr(fds[0]), "task pipe")
 		p.taskEnds[i] = os.NewFile(uintptr(fds[1]), "task end")

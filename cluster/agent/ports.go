@@ -18,12 +18,12 @@ type heldPort struct {
 func holdPort() (*heldPort, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("hold a port: %w", err)
+		return nil, fmt.Errorf("reserve a port for a task: %w", err)
 	}
 	h := &heldPort{fd: fd}
 	if err := h.bind(); err != nil {
 		h.release()
-		return nil, fmt.Errorf("hold a port: %w", err)
+		return nil, fmt.Errorf("reserve a port for a task: %w", err)
 	}
 	return h, nil
 }

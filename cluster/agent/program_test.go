@@ -67,7 +67,7 @@ agent.recv(1)
 	c.warmed()
 	c.prepare(1, 0)
 	c.launch(c.cell(1, "print('never')"))
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "its parent process, the zygote, was killed") {
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "that tasks are forked from (the zygote) was killed") {
 		t.Errorf("exited %v", x)
 	}
 }
@@ -157,7 +157,7 @@ func TestBlobThatIsNotWhatItsNameSays(t *testing.T) {
 		l := c.cell(run, "")
 		l.Program.Body = &clusterpb.Blob{Sha256: digest}
 		c.launch(l)
-		if x := c.exited(run); !strings.Contains(x.GetReason(), "fetch") {
+		if x := c.exited(run); !strings.Contains(x.GetReason(), "SHA-256") {
 			t.Errorf("%s: exited %v", digest, x)
 		}
 		c.endRun(run, 0)

@@ -39,7 +39,7 @@ const certLife = 400 * 24 * time.Hour
 func NewAuthority(cluster string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("create authority key: %w", err)
+		return nil, fmt.Errorf("make the key of the cluster's authority: %w", err)
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "tfcluster " + cluster},
@@ -48,11 +48,11 @@ func NewAuthority(cluster string) (*Authority, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("sign authority: %w", err)
+		return nil, fmt.Errorf("make the certificate of the cluster's authority: %w", err)
 	}
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("encode authority key: %w", err)
+		return nil, fmt.Errorf("encode the key of the cluster's authority: %w", err)
 	}
 	return LoadAuthority(
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
@@ -63,15 +63,15 @@ func NewAuthority(cluster string) (*Authority, error) {
 func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("load authority: %w", err)
+		return nil, fmt.Errorf("the saved keys of the cluster's authority cannot be used: %w", err)
 	}
 	cert, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		return nil, fmt.Errorf("load authority: %w", err)
+		return nil, fmt.Errorf("the saved certificate of the cluster's authority cannot be used: %w", err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("load authority: unexpected key type %T", pair.PrivateKey)
+		return nil, fmt.Errorf("the saved key of the cluster's authority is a %T, not an ECDSA key", pair.PrivateKey)
 	}
 	return &Authority{key: key, cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
@@ -91,7 +91,7 @@ func (a *Authority) issue(subject pkix.Name, usage ...x509.ExtKeyUsage) (certPEM
 	name := subject.CommonName
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("create key for %s: %w", name, err)
+		return nil, nil, fmt.Errorf("make the key of %s: %w", name, err)
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(), Subject: subject, DNSNames: []string{name},
@@ -100,7 +100,7 @@ func (a *Authority) issue(subject pkix.Name, usage ...x509.ExtKeyUsage) (certPEM
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("sign certificate of %s: %w", name, err)
+		return nil, nil, fmt.Errorf("make the certificate of %s: %w", name, err)
 	}
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *Authority) ServerTLS() (*tls.Config, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("load coordinator certificate: %w", err)
+		return nil, fmt.Errorf("load the driver's certificate: %w", err)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -38,7 +39,7 @@ type Client struct {
 func (c *Client) Close() error { return c.conn.Close() }
 
 // ErrNoDriver reports that a cluster is recorded but its driver is dead.
-var ErrNoDriver = errors.New("its driver is dead")
+var ErrNoDriver = errors.New("its driver has died: attach starts another")
 
 // Dial connects to a live cluster of this user on this host. It returns ErrNoDriver if the
 // driver died, and os.ErrNotExist if there is no such cluster.
@@ -176,11 +177,11 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	}
 	in, err := protojson.Marshal(req)
 	if err != nil {
-		return nil, fmt.Errorf("encode the request: %w", err)
+		return nil, fault.New("encode the request: %w", err)
 	}
 	input, err := json.Marshal(state.DriverInput{Request: in, State: old})
 	if err != nil {
-		return nil, fmt.Errorf("encode the request: %w", err)
+		return nil, fault.New("encode the request: %w", err)
 	}
 	logPath := filepath.Join(dir, "driver.log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -205,7 +206,7 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	go func() { _ = cmd.Wait() }() // reaps the driver; clients notice its end by its socket
 	reply, err := readReply(ctx, r)
 	if err != nil {
-		err = fmt.Errorf("start the driver: %w; its log: %s", err, logPath)
+		err = fmt.Errorf("start the driver: %w; the reason may be at the end of its log, %s", err, logPath)
 	} else if reply.Error != "" {
 		return nil, errors.New(reply.Error)
 	}
@@ -232,9 +233,9 @@ func readReply(ctx context.Context, r *os.File) (driverReply, error) {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return reply, ctx.Err()
 	case ctx.Err() != nil:
-		return reply, fmt.Errorf("it did not answer within %s", startTimeout)
+		return reply, fmt.Errorf("the process did not answer within %s", startTimeout)
 	case errors.Is(err, io.EOF):
-		return reply, errors.New("it ended right after its start")
+		return reply, errors.New("the process ended right after its start")
 	case err != nil:
 		return reply, err
 	}

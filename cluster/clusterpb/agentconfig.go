@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // maxAgentConfig bounds an agent's encoded configuration, in bytes.
@@ -14,7 +16,7 @@ const maxAgentConfig = 1 << 20
 func (x *AgentConfig) Encode() ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {
-		return nil, fmt.Errorf("encode the agent's configuration: %w", err)
+		return nil, fault.New("encode the agent's configuration: %w", err)
 	}
 	return b, nil
 }

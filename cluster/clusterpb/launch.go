@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Environment returns the task's environment with the values of spec_variables.
@@ -15,7 +17,7 @@ func (x *Launch) Environment() (map[string]string, error) {
 	for _, v := range x.GetSpecVariables() {
 		spec, err := ofRoles(x.GetClusterSpec(), v.GetRoles())
 		if err != nil {
-			return nil, fmt.Errorf("make %s: %w", v.GetName(), err)
+			return nil, fmt.Errorf("set the variable %s of the task: %w", v.GetName(), err)
 		}
 		env[v.GetName()] = v.GetBefore() + spec + v.GetAfter()
 	}
@@ -29,7 +31,7 @@ func ofRoles(spec string, roles []string) (string, error) {
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(spec), &all); err != nil {
-		return "", fmt.Errorf("read the cluster's specification: %w", err)
+		return "", fault.New("read the cluster's specification: %w", err)
 	}
 	some := map[string]json.RawMessage{}
 	for _, role := range roles {
@@ -42,7 +44,7 @@ func ofRoles(spec string, roles []string) (string, error) {
 	}
 	b, err := json.Marshal(some)
 	if err != nil {
-		return "", fmt.Errorf("write the cluster's specification: %w", err)
+		return "", fault.New("write the cluster's specification: %w", err)
 	}
 	return string(b), nil
 }

@@ -2,10 +2,11 @@ package clusterpb
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // StepTimeout returns how long a run may report no step; 0: for ever.
@@ -23,7 +24,7 @@ func (x *RunOptions) RunTimeout() time.Duration {
 func (x *RunOptions) JSON() (json.RawMessage, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {
-		return nil, fmt.Errorf("encode the run's options: %w", err)
+		return nil, fault.New("encode the run's options: %w", err)
 	}
 	return b, nil
 }

@@ -170,4 +170,4 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 }
 
 // ErrOver is the error of calls after the cluster has been released.
-var ErrOver = errors.New("the cluster is over")
+var ErrOver = errors.New("the cluster is over: reserve another one")

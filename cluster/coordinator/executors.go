@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/samples"
 	"github.com/tfcluster/tfcluster/cluster/snapshots"
@@ -48,7 +48,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 // checkTask refuses what an executor reports about a task of another one.
 func (e *executors) checkTask(id cluster.ExecutorID, task string) error {
 	if own, ok := e.tasks[id]; !ok || own != task {
-		return fmt.Errorf("executor %s has no task %s, only %s: it cannot report about another executor's", id, task, cmp.Or(own, "none"))
+		return fault.New("executor %s reported about task %s, but has the task %s", id, task, cmp.Or(own, "none"))
 	}
 	return nil
 }

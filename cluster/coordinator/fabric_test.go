@@ -145,7 +145,7 @@ func TestNetworkSettings(t *testing.T) {
 func TestFabricRefused(t *testing.T) {
 	t.Parallel()
 	c, conns := reserveOn(t, nil, fabricOf("10.0.0.11", ""), nil)
-	for mode, want := range map[string]string{"rdma": "--fabric rdma: worker:1 on host1: it has no RDMA device", "wifi": "--fabric wifi: want auto, tcp or rdma"} {
+	for mode, want := range map[string]string{"rdma": "--fabric rdma: worker:1 on host1: it has no RDMA device; --fabric auto uses TCP then", "wifi": "--fabric wifi: want auto, tcp or rdma"} {
 		_, err := c.startRun(within(t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_CELL}, Options: &clusterpb.RunOptions{Fabric: mode}})
 		if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != want {
 			t.Errorf("%s: %v, want %q", mode, err, want)

@@ -74,4 +74,4 @@ func (c *Coordinator) showAll(ctx context.Context) error {
 	}
 }
 
-var errOtherHost = errors.New("TensorBoard shows folders of this host and of the cluster's --dir")
+var errOtherHost = errors.New("TensorBoard shows folders of the driver's host and of the cluster's --dir alone: name one of these, or copy the folder there")

@@ -110,7 +110,7 @@ func announce(ready io.WriteCloser, socket string, problem error) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("answer the process that started the driver: %w", err)
+		return fmt.Errorf("answer the notebook or shell that started the driver (it may have ended): %w", err)
 	}
 	return nil
 }

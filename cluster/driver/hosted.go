@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/webui"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -31,18 +32,18 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	defer stop()
 	var in state.DriverInput
 	if err := json.Unmarshal(input, &in); err != nil {
-		return fmt.Errorf("read the request: %w", err)
+		return fault.New("read the request that the ApplicationMaster got: %w", err)
 	}
 	if saved != nil {
 		if err := json.Unmarshal(saved, &in.State); err != nil {
-			return fmt.Errorf("read the last driver's state: %w", err)
+			return fmt.Errorf("the state that the last ApplicationMaster saved cannot be read: %w; shut the cluster down and reserve again", err)
 		}
 	}
 	d := &driver{opt: opt, hosting: host, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
 	if in.Environment != nil {
 		d.environment = &clusterpb.Environment{}
 		if err := protojson.Unmarshal(in.Environment, d.environment); err != nil {
-			return fmt.Errorf("read the request's environment: %w", err)
+			return fault.New("read the description of the Python environment: %w", err)
 		}
 	}
 	if err := d.prepare(ctx, in); err != nil {
@@ -72,11 +73,11 @@ func (d *driver) listenHosted() error {
 	for i, ln := range []*net.Listener{&d.agents, &d.pages} {
 		var err error
 		if *ln, err = net.Listen("tcp", ":0"); err != nil {
-			return fmt.Errorf("listen on this node: %w", err)
+			return fmt.Errorf("open a port on the ApplicationMaster's node: %w", err)
 		}
 		_, port, err := net.SplitHostPort((*ln).Addr().String())
 		if err != nil {
-			return fmt.Errorf("listen on this node: %w", err)
+			return fmt.Errorf("find the port that was opened on the ApplicationMaster's node: %w", err)
 		}
 		at[i] = net.JoinHostPort(d.hosting.Host(), port)
 	}
@@ -91,7 +92,7 @@ func (d *driver) saveHosted(s state.State) error {
 	s.CertPEM, s.KeyPEM, s.Request = "", "", nil
 	b, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("encode state: %w", err)
+		return fault.New("encode the cluster's state: %w", err)
 	}
 	d.hosting.SaveState(b)
 	return nil
@@ -122,7 +123,7 @@ func (d *driver) loadStart(ctx context.Context) error {
 	}
 	start := &clusterpb.StartRequest{}
 	if err := proto.Unmarshal(b[4:], start); err != nil {
-		return fmt.Errorf("read the run's start: %w", err)
+		return fmt.Errorf("the run that the last ApplicationMaster saved cannot be read: %w; start it again", err)
 	}
 	d.interrupted = savedStart{Run: int32(binary.LittleEndian.Uint32(b)), Start: start}
 	return nil

@@ -37,7 +37,7 @@ func (d *driver) listenClients() error {
 	}
 	d.socket = filepath.Join(dir, "control.sock")
 	if d.clients, err = unixsock.Listen(d.socket); err != nil {
-		return fmt.Errorf("listen for clients: %w", err)
+		return fmt.Errorf("open the socket for notebooks and shells: %w", err)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (d *driver) listen() error {
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
-			return fmt.Errorf("read where agents dial: %w", err)
+			return fmt.Errorf("the saved address at which agents reach the driver, %q, has no port: %w", d.old.Address, err)
 		}
 		choice = append([]string{port}, choice...)
 	}
@@ -69,11 +69,11 @@ func (d *driver) listen() error {
 		err = fmt.Errorf("%w; --advertise %s permits no other port", err, d.req.GetAdvertise())
 	}
 	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
+		return fmt.Errorf("open the port to which agents connect: %w", err)
 	}
 	_, port, err := net.SplitHostPort(d.agents.Addr().String())
 	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
+		return fmt.Errorf("find the port to which agents connect: %w", err)
 	}
 	if host == "" {
 		host = cmp.Or(d.bind, "127.0.0.1")

@@ -39,7 +39,7 @@ func (d *driver) proxy(ctx context.Context, ready io.WriteCloser) error {
 func (d *driver) newProxy() (*proxy.Proxy, error) {
 	host, ok := d.engine.Backend.(cluster.DriverLauncher)
 	if !ok {
-		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot", d.req.GetBackend())
+		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot, so leave --managed out", d.req.GetBackend())
 	}
 	if err := d.listenClients(); err != nil {
 		return nil, err

@@ -150,7 +150,7 @@ func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster
 func TestFrontUnsaved(t *testing.T) {
 	stdin := claimed(t, `{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}],"begin":{}}`)
 	q := &full{queued: queued{asked: func() { t.Error("it is asked for") }}, heard: make(chan *clusterpb.ReserveUpdate, 1000)}
-	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(), "queued-1 was submitted and is ended, because the cluster's state cannot be saved: ") {
+	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(), "queued-1 was submitted and is ended again, because the cluster's state cannot be saved: ") {
 		t.Errorf("it ends with %v", err)
 	}
 	if !q.ended.Load() {
@@ -162,7 +162,7 @@ func TestFrontUnsaved(t *testing.T) {
 			t.Errorf("a client hears of %s", last.GetAllocation())
 		}
 	}
-	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 was submitted and is ended, because the cluster's state cannot be saved: ") || strings.Contains(f, "\n") {
+	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 was submitted and is ended again, because the cluster's state cannot be saved: ") || strings.Contains(f, "\n") {
 		t.Errorf("a client is told %q", f)
 	}
 }

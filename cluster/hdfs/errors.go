@@ -15,7 +15,7 @@ import (
 // Errors of HDFS that package fs has no name for.
 var (
 	ErrQuota       = errors.New("quota exceeded")
-	ErrSafeMode    = errors.New("NameNode in safe mode")
+	ErrSafeMode    = errors.New("the NameNode is in safe mode")
 	ErrUnreachable = errors.New("HDFS unreachable")
 )
 
@@ -86,7 +86,7 @@ func (f *FS) explain(verb string, at location, err error) error {
 	case answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
-	return fmt.Errorf("%s: %w: no successful call to %s for %s: %w", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
+	return fmt.Errorf("%s: %w: no successful call to %s for %s: %w: see that the NameNode runs, and that HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
 }
 
 // cause returns the error without the path, which the message already has.

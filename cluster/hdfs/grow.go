@@ -32,7 +32,7 @@ func (s *session) extend(name string, r io.ReaderAt, size int64) (bool, error) {
 		return false, err
 	}
 	if info.IsDir() {
-		return false, localError{errors.New("is a folder")}
+		return false, localError{errors.New("the name is that of a folder, not of a file")}
 	}
 	if info.Size() == size {
 		return true, nil

@@ -43,7 +43,7 @@ func (f *FS) Open(ctx context.Context, name string) (*Reader, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("cannot read %s: is a folder", name)
+		return nil, fmt.Errorf("cannot read %s: it is a folder: name a file in it", name)
 	}
 	return &Reader{fs: f, ctx: ctx, name: name, info: info}, nil
 }

@@ -45,7 +45,7 @@ func (f *FS) resolve(name string) (location, error) {
 		p = "/" + p
 	}
 	if p == "" {
-		return location{}, fmt.Errorf("%q is not a file name", name)
+		return location{}, fmt.Errorf("%q is not the name of a file on HDFS: want hdfs://HOST/PATH or a path", name)
 	}
 	if authority == "" {
 		var err error

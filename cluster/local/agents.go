@@ -63,7 +63,7 @@ func (a *allocation) program() string {
 }
 
 // errReleased means that no more agents are started.
-var errReleased = errors.New("the allocation is released")
+var errReleased = errors.New("the cluster is being released, so no more agents are started")
 
 // register starts an agent's process with mu held, so that Release ends every agent.
 func (a *allocation) register(id cluster.ExecutorID, attempt int, cmd *exec.Cmd) (agent, error) {

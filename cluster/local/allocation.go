@@ -60,10 +60,10 @@ func newAllocation(req cluster.Request, dir string) (*allocation, error) {
 		dir = filepath.Join(sockets, "agents-"+strings.ToLower(rand.Text()[:8]))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the agents' folder: %w", err)
+		return nil, fmt.Errorf("make the agents' folder: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(req.StateDir, "agents"), 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder for agents' logs: %w", err)
+		return nil, fmt.Errorf("make the folder for agents' logs: %w", err)
 	}
 	a := &allocation{
 		req: req, runtime: dir, events: make(chan cluster.Event, 4*len(req.Executors)+16), stop: make(chan struct{}),

@@ -44,7 +44,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte) (cluster.Allocation, error) {
 	var old savedAllocation
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its agents: %w", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its agents (%w): reserve again", err)
 	}
 	a, err := newAllocation(req, old.Runtime)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	case err != nil:
 		return fmt.Errorf("the tasks request %d GPUs together, but this machine's GPUs cannot be listed: %w", gpus, err)
 	case int(gpus) > len(have):
-		return fmt.Errorf("the tasks request %d GPUs together, this machine has %d: tfcluster gpus lists them", gpus, len(have))
+		return fmt.Errorf("the tasks request %d GPUs together, this machine has %d (tfcluster gpus lists them): request fewer", gpus, len(have))
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func TestBatch(t *testing.T) {
 		{"a worker hangs behind the chief and may", []string{"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms", "--chief-command", "true", "sleep", "60"}, 0, []string{"worker:0 did not end within 300ms"}},
 		{"a worker that may hang fails", []string{"--chief", "--workers", "1", "--worker-kind", "untracked", "--worker-end-within", "1m", "--chief-command", "true", "--worker-command", "sleep 0.3; exit 1"}, 1, []string{"worker:0"}},
 		{"a run's time is over", []string{"--workers", "1", "--run-timeout", "300ms", "sleep", "60"}, 124, []string{"did not end within 300ms"}},
-		{"nothing to run", []string{"--workers", "1", "--ps", "1", "--worker-command", "true"}, 2, []string{"which program?"}},
+		{"nothing to run", []string{"--workers", "1", "--ps", "1", "--worker-command", "true"}, 2, []string{"the program is missing"}},
 		{"more than there is", []string{"--workers", "4", "--memory", "900000g", "true"}, 69, []string{"this machine has"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

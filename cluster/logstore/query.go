@@ -297,7 +297,7 @@ func (s *Store) readSegment(g segment, task string, q Query, newer *frames) ([]e
 func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
 	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast()), Before: req.GetBefore()}
 	if req.GetFollow() && len(q.Before) > 0 {
-		return q, errors.New("lines before a position cannot be followed")
+		return q, errors.New("lines before a position cannot be followed: ask for one of the two")
 	}
 	if q.Task != "" {
 		if _, err := cluster.ParseTask(q.Task); err != nil {
@@ -307,7 +307,7 @@ func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
 	if req.GetGrep() != "" {
 		re, err := regexp.Compile(req.GetGrep())
 		if err != nil {
-			return q, fmt.Errorf("--grep: %w", err)
+			return q, fmt.Errorf("--grep: %w: write a regular expression, with \\ before . * ( ) [ and the like that mean themselves", err)
 		}
 		q.Grep = re
 	}

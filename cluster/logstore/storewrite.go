@@ -233,7 +233,7 @@ func (s *Store) recovered(st *stream) {
 // writing, not mu.
 func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 	if err := st.close(); err != nil {
-		return fmt.Errorf("close a log segment: %w", err)
+		return fmt.Errorf("close a file of a task's lines: %w", err)
 	}
 	s.mu.Lock()
 	dropped := s.makeRoom(st)
@@ -251,14 +251,14 @@ func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 		_ = os.Remove(path) // if it fails, the file stays but is neither counted nor read
 	}
 	if err := os.MkdirAll(st.dir, 0o700); err != nil {
-		return fmt.Errorf("create the folder of a task's log: %w", err)
+		return fmt.Errorf("make the folder of a task's lines: %w", err)
 	}
 	if err := os.Truncate(g.path, g.bytes); err != nil && !errors.Is(err, os.ErrNotExist) { // an incomplete row may follow
-		return fmt.Errorf("truncate a log segment: %w", err)
+		return fmt.Errorf("remove an incomplete row of a task's lines: %w", err)
 	}
 	f, err := s.open(g.path)
 	if err != nil {
-		return fmt.Errorf("create a log segment: %w", err)
+		return fmt.Errorf("make a file for a task's lines: %w", err)
 	}
 	st.file = f
 	s.mu.Lock()

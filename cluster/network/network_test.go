@@ -76,7 +76,7 @@ func TestDecide(t *testing.T) {
 	}
 	members[1].Fabric = nil
 	reply, err = Decide(members, "rdma", Given{})
-	if err == nil || err.Error() != "--fabric rdma: worker:1 on b: it has no RDMA device" || reply.GetLink() != "Ethernet" {
+	if err == nil || err.Error() != "--fabric rdma: worker:1 on b: it has no RDMA device; --fabric auto uses TCP then" || reply.GetLink() != "Ethernet" {
 		t.Errorf("%v, %v", reply, err)
 	}
 }

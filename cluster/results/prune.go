@@ -57,7 +57,7 @@ type Pruned struct {
 }
 
 // ErrInUse reports that a live cluster uses the directory whose runs are to be removed.
-var ErrInUse = errors.New("a cluster uses it")
+var ErrInUse = errors.New("a live cluster uses that folder: shut it down first")
 
 // Prune removes the records and lines of the runs below root that have not changed since before. It removes
 // nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
@@ -113,7 +113,7 @@ func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.File
 		return err
 	}
 	if err := s.Remove(ctx, dir); err != nil {
-		return fmt.Errorf("remove an empty folder: %w", err)
+		return fmt.Errorf("remove the empty folder %s: %w", dir, err)
 	}
 	p.Folders++
 	return nil
@@ -141,7 +141,7 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 				p.Runs++
 				continue
 			}
-			failed = errors.Join(failed, fmt.Errorf("remove an old run: %w", err))
+			failed = errors.Join(failed, fmt.Errorf("remove the records and lines of an old run: %w", err))
 		case old:
 			p.Kept++
 		}

@@ -83,7 +83,7 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 	var changed []*clusterpb.FileHead
 	for _, head := range files {
 		if !strings.HasPrefix(head.GetPath(), s.run+"/"+m.folder+"/") || path.Clean(head.GetPath()) != head.GetPath() {
-			return fmt.Errorf("%q is not below %s", head.GetPath(), m.folder)
+			return fmt.Errorf("the driver offers %q, which is not below %s", head.GetPath(), m.folder)
 		}
 		remote[head.GetPath()] = true
 		if m.outdated(head) {
@@ -146,7 +146,7 @@ func (m *Mirror) outdated(head *clusterpb.FileHead) bool {
 func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string) (err error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data arrived for %v", silence)) })
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data of the run's files arrived from the driver for %v", silence)) })
 	defer watch.Stop()
 	stream, err := m.sender.client.Get(ctx, &clusterpb.GetRequest{Path: want.GetPath()})
 	if err != nil {

@@ -202,7 +202,7 @@ func (p *upload) partial(in *incoming) (int64, error) {
 	defer f.Close()
 	have, err := io.Copy(in.sum, io.LimitReader(f, maxResume))
 	if err == nil && have > in.head.GetSize() { // impossible with our Sender
-		return 0, errors.Join(p.storage.Remove(in.part), errors.New("the partial file is larger than the file"))
+		return 0, errors.Join(p.storage.Remove(in.part), errors.New("the part of the file that is here is larger than the file: it is removed and sent again"))
 	}
 	return have, err
 }

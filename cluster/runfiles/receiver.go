@@ -49,12 +49,12 @@ func (r *Receiver) Allow(run int32) {
 func (r *Receiver) Sweep(run int32) error {
 	files, err := r.storage.Files(rundir.Name(run))
 	if err != nil {
-		return fmt.Errorf("list incomplete files: %w", err)
+		return fmt.Errorf("look for incomplete files of run %d: %w", run, err)
 	}
 	for _, f := range files {
 		if strings.HasPrefix(path.Base(f.Path), partPrefix) {
 			if err := r.storage.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove an incomplete file: %w", err)
+				return fmt.Errorf("remove an incomplete file of run %d: %w", run, err)
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func (s *Sender) open(name string) (*os.File, stamp, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("it is a folder, a link or a device, not a regular file")}
 	}
 	if err != nil {
 		f.Close()

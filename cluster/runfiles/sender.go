@@ -93,7 +93,7 @@ func (s *Sender) Left() []string {
 func (s *Sender) put(root context.Context, due []string, copies map[string]fileCopy, removed []string, end bool, progress func()) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data was sent for %v", silence)) })
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data of the run's files could be sent to the driver for %v", silence)) })
 	defer watch.Stop()
 	moved := func() {
 		watch.Reset(silence)

@@ -117,7 +117,7 @@ func (l *Local) Stat(name string) (File, error) {
 		return File{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return File{}, &fs.PathError{Op: "stat", Path: name, Err: errors.New("not a regular file")}
+		return File{}, &fs.PathError{Op: "stat", Path: name, Err: errors.New("it is a folder, a link or a device, not a regular file")}
 	}
 	return File{name, info.Size(), info.ModTime()}, nil
 }

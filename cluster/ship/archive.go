@@ -62,7 +62,7 @@ func eachEntry(f *os.File, form string, visit func(entry) error) error {
 	case formTarGz:
 		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<20))
 		if err != nil {
-			return fmt.Errorf("it is not a gzip file: %w", err)
+			return fmt.Errorf("the archive is not a gzip file: %w", err)
 		}
 		return eachTar(z, visit)
 	case formZip:
@@ -72,7 +72,7 @@ func eachEntry(f *os.File, form string, visit func(entry) error) error {
 		}
 		return eachZip(f, info.Size(), visit)
 	}
-	return fmt.Errorf("unknown archive form %q", form)
+	return fmt.Errorf("the archive has the form %q: make a .zip, .tar, .tar.gz or .tgz", form)
 }
 
 func eachTar(r io.Reader, visit func(entry) error) error {
@@ -83,7 +83,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("it is not a complete tar file: %w", err)
+			return fmt.Errorf("the archive is not a complete tar file: %w", err)
 		}
 		e := entry{name: h.Name, mode: h.FileInfo().Mode(), link: h.Linkname, content: archive, changed: h.ModTime}
 		switch h.Typeflag {
@@ -104,7 +104,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
 	archive, err := zip.NewReader(r, size)
 	if err != nil {
-		return fmt.Errorf("it is not a zip file: %w", err)
+		return fmt.Errorf("the archive is not a zip file: %w", err)
 	}
 	for _, f := range archive.File {
 		if err := oneOfZip(f, visit); err != nil {
@@ -194,7 +194,7 @@ func (u *unpacker) place(e entry) error {
 		return err
 	}
 	if u.entries--; u.entries < 0 {
-		return fmt.Errorf("it contains more than %d files", maxEntries)
+		return fmt.Errorf("the archive contains more than %d files: put it where executors can read it", maxEntries)
 	}
 	name, err := inside(e.name)
 	if err != nil {
@@ -204,7 +204,7 @@ func (u *unpacker) place(e entry) error {
 		return u.folder(name)
 	}
 	if name == "." {
-		return fmt.Errorf("%q is not a file name", e.name)
+		return fmt.Errorf("the archive has an entry of the name %q, which no file can have: make it again", e.name)
 	}
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (u *unpacker) link(name, target string) error {
 		if u.leaveOut != nil && u.leaveOut(name) {
 			return nil
 		}
-		return fmt.Errorf("the link %q points out of the folder, to %q", name, target)
+		return fmt.Errorf("the link %q points out of the folder, to %q: pack what it points to", name, target)
 	}
 	return errors.Join(u.clear(name), u.in.Symlink(target, path.Base(name)))
 }
@@ -258,7 +258,7 @@ func (u *unpacker) file(name string, e entry) error {
 		return fmt.Errorf("unpack %q: %w", name, err)
 	}
 	if u.left -= n; u.left < 0 {
-		return fmt.Errorf("it contains more than %d GB", int64(maxUnpacked)>>30)
+		return fmt.Errorf("the archive contains more than %d GB: put it where executors can read it", int64(maxUnpacked)>>30)
 	}
 	return u.in.Chtimes(base, e.changed, e.changed)
 }
@@ -289,7 +289,7 @@ func (u *unpacker) folder(name string) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%q is a folder and something else", name)
+		return fmt.Errorf("the archive has %q as a folder and as something else: make it again", name)
 	}
 	u.folders[name] = true
 	return nil
@@ -299,7 +299,7 @@ func (u *unpacker) folder(name string) error {
 func inside(name string) (string, error) {
 	clean := path.Clean(name)
 	if name == "" || strings.ContainsRune(name, 0) || path.IsAbs(name) || !filepath.IsLocal(clean) {
-		return "", fmt.Errorf("the path %q is outside of the folder", name)
+		return "", fmt.Errorf("the path %q is outside of the folder: give one that is relative and below it", name)
 	}
 	return clean, nil
 }

@@ -80,14 +80,14 @@ func TestHostileArchives(t *testing.T) {
 		{"absolute", `"/evil" is outside`, []tar.Header{file("/evil")}},
 		{"a link above", "points out of the folder", []tar.Header{link("l", "../../evil")}},
 		{"an absolute link", "points out of the folder", []tar.Header{link("l", "/etc/passwd")}},
-		{"below a link", "is a folder and something else", []tar.Header{dir("a"), link("l", "a"), file("l/x")}},
+		{"below a link", "as a folder and as something else", []tar.Header{dir("a"), link("l", "a"), file("l/x")}},
 		{"a link through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../../evil")}},
 		{"a way back through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../x")}},
 		{"a hard link above", `is outside`, []tar.Header{{Name: "b", Linkname: "../evil", Typeflag: tar.TypeLink}}},
 		{"a hard link through a link", "something else", []tar.Header{dir("a"), link("l", "a"), {Name: "b", Linkname: "l/x", Typeflag: tar.TypeLink}}},
 		{"over a link", "", []tar.Header{file("a"), link("l", "a"), file("l")}},
 		{"a device", "not a file, folder or link", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}},
-		{"a file as the folder", "is not a file name", []tar.Header{file(".")}},
+		{"a file as the folder", "which no file can have", []tar.Header{file(".")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

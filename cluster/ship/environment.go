@@ -95,7 +95,7 @@ func (d *Store) pack(ctx context.Context, path string, progress func(int64)) (*c
 	}
 	d.hold(e)
 	if d.Packed() == nil {
-		return nil, errors.New("it was removed right after it was packed: reserve again")
+		return nil, errors.New("the packed environment was removed right after it was packed: reserve again")
 	}
 	sweepPacked(d.cache, e.GetPacked().GetContent().GetSha256(), CacheBytes)
 	return e, nil
@@ -205,7 +205,7 @@ func (c *contents) python() (string, error) {
 			return version, nil
 		}
 	}
-	return "", errors.New("it is not a Python environment: it contains neither pyvenv.cfg nor bin/python with lib/python3.N")
+	return "", errors.New("this is not a Python environment: it contains neither pyvenv.cfg nor bin/python with lib/python3.N")
 }
 
 // CheckEnvironment returns an error if a folder or file cannot be an environment. It does not

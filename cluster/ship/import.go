@@ -62,7 +62,7 @@ func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment,
 // fetch copies a content into a folder, under its digest, unless it exists there.
 func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source, progress func(int64)) error {
 	if !digestName().MatchString(content.GetSha256()) {
-		return errors.New("its digest is missing or invalid")
+		return errors.New("the SHA-256 of the file is missing or invalid: reserve again")
 	}
 	if exists(filepath.Join(dir, content.GetSha256())) {
 		return nil
@@ -81,7 +81,7 @@ func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source
 		return err
 	})
 	if err == nil && got.GetSha256() != content.GetSha256() {
-		err = errors.Join(errors.New("the received content has another SHA-256"), os.Remove(filepath.Join(dir, got.GetSha256())))
+		err = errors.Join(errors.New("what arrived has another SHA-256: reserve again"), os.Remove(filepath.Join(dir, got.GetSha256())))
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(na
 		}
 		n, err := packOne(archive, file, name)
 		if read += n; read > most {
-			return fmt.Errorf("it is larger than %d GB", most>>30)
+			return fmt.Errorf("the folder is larger than %d GB: put it where executors can read it", most>>30)
 		}
 		progress(read)
 		return err
@@ -60,7 +60,7 @@ func packOne(archive *tar.Writer, file, name string) (int64, error) {
 		if !staysInside(filepath.ToSlash(name), link) {
 			link = ""
 			if info, err = os.Stat(file); err != nil {
-				return 0, fmt.Errorf("the target of the link %s does not exist: %w", file, err)
+				return 0, fmt.Errorf("the target of the link %s does not exist: %w: remove the link, or make its target", file, err)
 			}
 			if info.IsDir() {
 				return 0, fmt.Errorf("the link %s points to a folder outside: add that folder to --files", file)
@@ -88,7 +88,7 @@ func packOne(archive *tar.Writer, file, name string) (int64, error) {
 	defer f.Close()
 	n, err := io.CopyN(archive, f, info.Size())
 	if err != nil {
-		return n, fmt.Errorf("read %s, which changed at the same time: %w", file, err)
+		return n, fmt.Errorf("read %s, which changed at the same time: %w: repeat the command when nothing writes to it", file, err)
 	}
 	return n, nil
 }

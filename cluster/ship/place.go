@@ -57,7 +57,7 @@ func CheckNames(names []string) error {
 		}
 		if i > 0 && strings.HasPrefix(name+"/", sorted[i-1]+"/") {
 			if name == sorted[i-1] {
-				return fmt.Errorf("two files have the name %s", name)
+				return fmt.Errorf("two files have the name %s in the working directory", name)
 			}
 			return fmt.Errorf("%s would be inside %s", name, sorted[i-1])
 		}

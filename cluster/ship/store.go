@@ -94,7 +94,7 @@ func (d *Store) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clu
 		return nil, nil
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder for --files: %w", err)
+		return nil, fmt.Errorf("make the folder in which the driver keeps --files: %w", err)
 	}
 	var all []*clusterpb.Shipped
 	for _, g := range given {
@@ -115,7 +115,7 @@ func (d *Store) keepOnly(all []*clusterpb.Shipped) error {
 	}
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return fmt.Errorf("list the folder for --files: %w", err)
+		return fmt.Errorf("list the folder in which the driver keeps --files: %w", err)
 	}
 	for _, e := range entries {
 		if digestName().MatchString(e.Name()) && !keep[e.Name()] {
@@ -144,7 +144,7 @@ func (d *Store) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 		}
 		k.fingerprint = before
 		if now, err := fingerprint(ctx, top); err != nil || now != before {
-			return nil, errors.Join(errors.New("it changed while it was read"), err)
+			return nil, errors.Join(errors.New("the file or folder changed while it was read: repeat the command when nothing writes to it"), err)
 		}
 		d.mu.Lock()
 		d.known[key] = k
@@ -166,7 +166,7 @@ func (d *Store) read(ctx context.Context, top string, unpack bool) (*clusterpb.S
 		s.Form = formTar
 		write = func(w io.Writer) error { return pack(ctx, top, w, maxFile, nil, func(int64) {}) }
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is neither a file nor a folder")
+		return nil, errors.New("the path is neither a file nor a folder: name one")
 	case unpack:
 		s.Form, _, _ = formOf(top)
 	default:
@@ -214,7 +214,7 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, progres
 	if info, err := f.Stat(); err != nil {
 		return err
 	} else if info.Size() > most {
-		return fmt.Errorf("it has %.1f GB, more than the limit of %d GB: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
+		return fmt.Errorf("the file has %.1f GB, more than the limit of %d GB: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
 	}
 	buffer := make([]byte, 1<<20)
 	for n := int64(0); ; {

@@ -64,7 +64,7 @@ func routeAddress(ctx context.Context, peer string) (string, error) {
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", peer)
 	if err != nil {
-		return "", fmt.Errorf("find the route to the Spark master %s: %w", peer, err)
+		return "", fmt.Errorf("find the route to the Spark master %s: %w; --advertise HOST gives this machine's address", peer, err)
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil

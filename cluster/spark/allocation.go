@@ -55,7 +55,7 @@ func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, err
 	}
 	ln, err := unixsock.Listen(socket)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the Spark session: %w", err)
+		return nil, fmt.Errorf("open the socket for the Spark session: %w", err)
 	}
 	a := &allocation{
 		backend: b, req: req, old: old, hostListener: hostListener{socket: socket, ln: ln, hostEvents: make(chan hostEvent)},
@@ -297,7 +297,7 @@ func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, 
 		"hold": hold, "gpus": sizeOf(a.req.Executors).gpus, "seconds": wait.Seconds(),
 	}, &said)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage, see the Spark UI", wait+startTimeout)
+		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage that starts them, because it lacks free cores, memory or GPUs: see the Spark UI, and reserve fewer or smaller executors", wait+startTimeout)
 	}
 	return said, err
 }
@@ -319,7 +319,7 @@ func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.released {
-		return errors.New("the allocation is released")
+		return errors.New("the cluster is being released, so no more agents are started")
 	}
 	a.attempts[id]++
 	a.launch(map[cluster.ExecutorID]int{id: a.attempts[id]}) // under mu, before Release waits for work

@@ -62,7 +62,7 @@ type hostReply struct {
 
 // errHostGone is the error of calls after the process with the session, or its thread, has
 // ended.
-var errHostGone = errors.New("the Spark session's process is gone")
+var errHostGone = errors.New("the process with the Spark session has ended: its log is spark.log in the cluster's folder; reset makes another session")
 
 // maxLine bounds one message of a host, in bytes.
 const maxLine = 16 << 20

@@ -71,7 +71,7 @@ func (p *ClusterRecord) Save() error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the history folder: %w", err)
+		return fmt.Errorf("make the folder for the records of ended clusters: %w", err)
 	}
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {

@@ -38,7 +38,7 @@ func stateBase() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find the state folder: %w; set TFCLUSTER_HOME", err)
+		return "", fmt.Errorf("there is no folder for the state of clusters: %w; set HOME, or TFCLUSTER_HOME to a folder that you may write", err)
 	}
 	return filepath.Join(home, defaultBase), nil
 }
@@ -127,11 +127,11 @@ func SocketDir(name string) (string, error) {
 // privateDir creates a folder for this user only, or checks that it is one.
 func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("create the socket folder: %w", err)
+		return fmt.Errorf("make the folder for sockets: %w; set XDG_RUNTIME_DIR to a folder that you may write", err)
 	}
 	fi, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("check the socket folder: %w", err)
+		return fmt.Errorf("look at the folder for sockets: %w; set XDG_RUNTIME_DIR to a folder that you may write", err)
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
@@ -139,7 +139,7 @@ func privateDir(dir string) error {
 	}
 	if fi.Mode().Perm() != 0o700 {
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("set the mode of %s: %w", dir, err)
+			return fmt.Errorf("keep other users out of %s: %w; set XDG_RUNTIME_DIR to a folder on a local disk", dir, err)
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 	for {
 		err := lockfile.Try(f, lockfile.Exclusive)
 		if err == nil && !lockfile.IsCurrent(f) { // the cluster was removed at the same time
-			err = errors.New("its folder was removed meanwhile")
+			err = errors.New("the cluster's folder was removed meanwhile: repeat the command")
 		}
 		if err == nil {
 			return f, nil
@@ -93,7 +93,7 @@ func ClaimName(name, backend string) (string, error) {
 			return name, nil // left by a driver that ended before it wrote its state
 		}
 		if err != nil {
-			return "", fmt.Errorf("create the cluster's folder: %w", err)
+			return "", fmt.Errorf("make the cluster's folder: %w; set TFCLUSTER_HOME to a writable folder", err)
 		}
 		return name, nil
 	}
@@ -104,7 +104,7 @@ func ClaimName(name, backend string) (string, error) {
 			return name, nil
 		}
 		if !errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("create the cluster's folder: %w", err)
+			return "", fmt.Errorf("make the cluster's folder: %w; set TFCLUSTER_HOME to a writable folder", err)
 		}
 	}
 	return "", errors.New("this host has records of 10,000 clusters: status --all lists them, shutdown removes them")

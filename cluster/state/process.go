@@ -59,7 +59,7 @@ func (p Process) Kill(ctx context.Context) error {
 	for p.Alive() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d was killed and is not gone: %w", p.PID, ctx.Err())
+			return fmt.Errorf("process %d was killed but has not ended (%w): ps shows it, perhaps waiting for a disk", p.PID, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -56,7 +56,7 @@ func (s *State) Save() error {
 	}
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode state: %w", err)
+		return fmt.Errorf("encode the state of cluster %s: %w", s.Name, err)
 	}
 	return atomicfile.Write(filepath.Join(dir, "state.json"), b)
 }
@@ -70,11 +70,11 @@ func Load(name string) (*State, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
 	if err != nil {
-		return nil, fmt.Errorf("read state of cluster %s: %w", name, err)
+		return nil, fmt.Errorf("read the state of cluster %s: %w", name, err)
 	}
 	s := &State{}
 	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("read state of cluster %s: %w", name, err)
+		return nil, fmt.Errorf("the state of cluster %s in %s cannot be read: %w; if the cluster is over, remove that folder", name, dir, err)
 	}
 	return s, nil
 }
@@ -83,7 +83,7 @@ func Load(name string) (*State, error) {
 func (s *State) ReserveRequest() (*clusterpb.ReserveRequest, error) {
 	r := &clusterpb.ReserveRequest{}
 	if err := protojson.Unmarshal(s.Request, r); err != nil {
-		return nil, fmt.Errorf("read the request of cluster %s: %w", s.Name, err)
+		return nil, fmt.Errorf("the saved request of cluster %s cannot be read: %w; another version of tfcluster may have written it: use that one, or reserve again", s.Name, err)
 	}
 	return r, nil
 }
@@ -97,7 +97,7 @@ func List() ([]*State, error) {
 	}
 	entries, err := os.ReadDir(home)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list clusters: %w", err)
+		return nil, fmt.Errorf("list this user's clusters: %w; set TFCLUSTER_HOME to the folder of their state", err)
 	}
 	var states []*State
 	for _, e := range entries {
@@ -117,7 +117,7 @@ func (s *State) Forget() error {
 	}
 	if s.Socket != "" {
 		if err := os.RemoveAll(filepath.Dir(s.Socket)); err != nil {
-			return fmt.Errorf("remove sockets of %s: %w", s.Name, err)
+			return fmt.Errorf("remove the sockets of cluster %s: %w", s.Name, err)
 		}
 		_ = os.Remove(filepath.Dir(filepath.Dir(s.Socket))) // succeeds only if it is empty; it is created again when needed
 	}

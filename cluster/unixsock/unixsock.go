@@ -20,7 +20,7 @@ const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // private folder, and the user ID of every peer is checked.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("create the socket's folder: %w", err)
+		return nil, fmt.Errorf("make the folder of a socket: %w", err)
 	}
 	// It gets its name when it listens: one with that name on which nobody listens was left by a killed process. The
 	// first name is as long, and is what ss(8) and the peers' system calls show.
@@ -28,11 +28,11 @@ func Listen(path string) (net.Listener, error) {
 	aside := dir + base[:len(base)-1] + "~"
 	for _, stale := range []string{path, aside} {
 		if err := os.Remove(stale); err != nil && !os.IsNotExist(err) {
-			return nil, fmt.Errorf("remove a stale socket: %w", err)
+			return nil, fmt.Errorf("remove a socket that a killed process left: %w", err)
 		}
 	}
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen on %s: its name has %d bytes, a socket's at most %d", path, len(path), maxPath)
+		return nil, fmt.Errorf("listen on %s: this path has %d bytes, that of a socket at most %d: set XDG_RUNTIME_DIR and TMPDIR to folders with shorter paths", path, len(path), maxPath)
 	}
 	ln, err := net.Listen("unix", aside)
 	if err != nil {
@@ -46,7 +46,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := errors.Join(os.Chmod(aside, 0o600), os.Rename(aside, path)); err != nil {
 		_ = os.Remove(aside)
 		_ = own.Close()
-		return nil, fmt.Errorf("set the socket's mode and name: %w", err)
+		return nil, fmt.Errorf("set mode and name of the socket %s: %w", path, err)
 	}
 	return own, nil
 }

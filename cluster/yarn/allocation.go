@@ -272,7 +272,7 @@ func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
 	x, released := a.executors[id], a.released
 	if x == nil || released {
 		a.mu.Unlock()
-		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is no such executor, or the allocation was released"))
+		return fmt.Errorf("replace executor %s: there is no such executor any more, or the cluster is being released", id)
 	}
 	node, cause := "", x.unfit
 	if cause != "" { // otherwise the node is not to blame: the agent was lost, or the user reset the executor

@@ -73,7 +73,7 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 	if p := engine["priority"]; p != "" {
 		var err error
 		if priority, err = strconv.Atoi(p); err != nil {
-			return nil, fmt.Errorf("--priority %s: %w", p, err)
+			return nil, fmt.Errorf("--priority %s: want a whole number: %w", p, err)
 		}
 	}
 	var tags []string
@@ -152,7 +152,7 @@ func kill(s site.Site, id *yarnpb.ApplicationId) error {
 	case err == nil, errors.Is(err, protocol.ErrGone):
 		return nil
 	case errors.Is(err, protocol.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s was not killed; YARN ends it after its expiry interval (10 minutes by default): %w", protocol.ApplicationName(id), err)
+		return fmt.Errorf("%s could not be killed (%w): YARN ends it after its expiry interval (10 minutes by default), yarn application -kill at once", protocol.ApplicationName(id), err)
 	}
 	return err
 }

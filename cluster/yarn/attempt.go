@@ -77,7 +77,7 @@ type unsaved struct {
 func OpenAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, error) {
 	a, err := readAttempt(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read the ApplicationMaster's input: %w", err)
+		return nil, fmt.Errorf("the ApplicationMaster cannot read what it was submitted with: %w", err)
 	}
 	a.log, a.wake, a.written = log, make(chan struct{}, 1), make(chan struct{})
 	a.ctx, a.stop = context.WithCancel(context.Background())
@@ -131,7 +131,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	}
 	raw, ok := file.Secrets[masterSecret]
 	if !ok {
-		return nil, errors.New("this container is not that of a managed ApplicationMaster")
+		return nil, errors.New("this container is not that of a managed ApplicationMaster: only YARN starts tfcluster appmaster, for reserve --managed")
 	}
 	var in masterInput
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -147,7 +147,7 @@ func readAttempt(dir string) (*Attempt, error) {
 		}
 	}
 	if len(a.token.Identifier) == 0 || a.host == "" {
-		return nil, errors.New("YARN set no AMRM token, or no NM_HOST")
+		return nil, errors.New("YARN gave this container no token for the ResourceManager (AMRM token), or no host name (NM_HOST): see the ResourceManager's log, and reserve again")
 	}
 	if a.id, a.number, err = protocol.ParseContainer(os.Getenv("CONTAINER_ID")); err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadClose
 		a.mu.Unlock()
 		return a.store.Open(ctx, dir+"/"+i.Name())
 	}
-	return nil, fmt.Errorf("no artifact in %s: %w", dir, fs.ErrNotExist)
+	return nil, fmt.Errorf("no file that was submitted with the cluster is in %s on HDFS (something has removed it): %w; reserve again", dir, fs.ErrNotExist)
 }
 
 // removeLimit bounds the removal of the saved state. The process that submitted the application removes
@@ -307,7 +307,7 @@ func (a *Attempt) allocate(ctx context.Context, req cluster.Request, raw []byte)
 	old := saved{Program: a.program}
 	if raw != nil {
 		if err := json.Unmarshal(raw, &old); err != nil {
-			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers: %w", err)
+			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers (%w): reserve again", err)
 		}
 	}
 	app, r, err := a.register(ctx)

@@ -64,7 +64,7 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, ma
 		return nil, err
 	}
 	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
-		return nil, fmt.Errorf("queue %s accepts no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+		return nil, fmt.Errorf("queue %s accepts no applications: it is %s; --queue names another", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
 	}
 	return nodes, nil
 }
@@ -81,11 +81,11 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 		labels[l.GetName()], names = true, append(names, l.GetName())
 	}
 	if label := req.Reserve.GetEngine()[masterLabelKey]; !labels[label] {
-		return fmt.Errorf("--am-node-label %s: YARN does not know this label: it knows %s", label, strings.Join(append(names, "no other"), ", "))
+		return fmt.Errorf("--am-node-label %s: YARN does not know this label; give one that it knows: %s", label, strings.Join(append(names, "no other"), ", "))
 	}
 	for _, e := range req.Executors {
 		if !labels[e.Each.GetNodeLabel()] {
-			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know: it knows %s",
+			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know; give a label that it knows: %s",
 				e.Task, e.Each.GetNodeLabel(), strings.Join(append(names, "no other"), ", "))
 		}
 	}
@@ -130,9 +130,9 @@ func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 		switch {
 		case held, len(nodes) == 0:
 		case largest == nil:
-			return fmt.Errorf("%s is to run on a %s, and none of the nodes that run is", e.Task, where)
+			return fmt.Errorf("%s is to run on a %s, but none of the nodes that are up is one: give another label or wait for such a node", e.Task, where)
 		default:
-			return fmt.Errorf("%s asks for %s, no %s has as much: the largest has %s", e.Task, describeResource(need), where, describeResource(largest))
+			return fmt.Errorf("%s asks for %s, no %s has as much: ask for at most what the largest has, %s", e.Task, describeResource(need), where, describeResource(largest))
 		}
 	}
 	return nil

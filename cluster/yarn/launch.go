@@ -76,7 +76,7 @@ func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	}
 	work, err := os.Getwd()
 	if err != nil {
-		return nil, fmt.Errorf("find the container's folder: %w", err)
+		return nil, fmt.Errorf("find the folder of the agent's container: %w", err)
 	}
 	// The path of the container's folder is too long for a unix socket's address, so the runtime folder is
 	// named by a shorter path, which is valid as long as the agent lives. Files of runs have the long path,
@@ -102,7 +102,7 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 	a.mu.Unlock()
 	prefix := fmt.Sprintf("read the log of executor %s", id)
 	if last == nil {
-		return nil, fmt.Errorf("%s: it has had no container", prefix)
+		return nil, fmt.Errorf("%s: it has had no container yet", prefix)
 	}
 	app, _, err := protocol.ParseContainer(last.Container)
 	if err != nil {

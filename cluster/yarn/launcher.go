@@ -13,6 +13,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
@@ -117,7 +118,7 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
+		return fault.New("encode what the ApplicationMaster is submitted with: %w", err)
 	}
 	resource, err := in.Program.localResource()
 	if err != nil {
@@ -157,17 +158,17 @@ func masterSize(engine map[string]string) (memory int64, vcores int32, err error
 	if v := engine[masterMemoryKey]; v != "" {
 		bytes, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("--am-memory %s: %w", v, err)
+			return 0, 0, fmt.Errorf("--am-memory %s: want a number of bytes: %w", v, err)
 		}
 		memory = (bytes + 1<<20 - 1) >> 20
 		if memory < minMasterMemory {
-			return 0, 0, fmt.Errorf("--am-memory: the ApplicationMaster needs %d MiB at least", minMasterMemory)
+			return 0, 0, fmt.Errorf("--am-memory is too small: the ApplicationMaster needs %d MiB at least", minMasterMemory)
 		}
 	}
 	if v := engine[masterCPUsKey]; v != "" {
 		n, err := strconv.ParseInt(v, 10, 32)
 		if err != nil {
-			return 0, 0, fmt.Errorf("--am-cpus %s: %w", v, err)
+			return 0, 0, fmt.Errorf("--am-cpus %s: want a whole number: %w", v, err)
 		}
 		vcores = max(1, int32(n))
 	}
@@ -219,7 +220,7 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 	}
 	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read which application the cluster saved: %w", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read which YARN application the cluster has (%w): reserve again", err)
 	}
 	id, err := protocol.ParseApplication(old.Application)
 	if err != nil {
@@ -293,7 +294,7 @@ const (
 // removeFolder removes an application's folder.
 func removeFolder(ctx context.Context, store *hdfs.FS, application string) error {
 	if err := store.Remove(ctx, applicationsDir+"/"+application); err != nil {
-		return fmt.Errorf("remove the folder of %s: %w", application, err)
+		return fmt.Errorf("remove the folder of %s on HDFS: %w", application, err)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ def test_errors(notebook: Notebook) -> None:
     notebook.ok("%tfcluster reserve --workers 2 --no-zygote --framework none")
     notebook.ok(DIFFERENT)
     cell = notebook.fails("%tfcluster start --wait main_fun")
-    assert "call 1 of worker:" in cell.error and "all ranks must make the same calls in the same order" in cell.error
+    assert "call 1 of worker:" in cell.error and "all tasks must make the same calls in the same order" in cell.error
     assert "all_gather of 16 bytes" in cell.error and "all_reduce(sum) of 4 float32" in cell.error, cell.error
     notebook.ok(SHAPES)
     cell = notebook.fails("%tfcluster start --wait main_fun")

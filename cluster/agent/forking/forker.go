@@ -88,7 +88,7 @@ func forkerMain(args []string) error {
 func serveForks(path, python string) error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the tasks' subreaper: %w", err)
+		return fmt.Errorf("become the parent of the processes that tasks leave (subreaper): %w", err)
 	}
 	s := &forker{
 		python: python, come: make(chan *os.File), received: make(chan forkerInput), over: make(chan struct{}),
@@ -126,7 +126,7 @@ func serveForks(path, python string) error {
 func (s *forker) listen(path string) error {
 	l, err := listen(path)
 	if err != nil {
-		return fmt.Errorf("open the forker's socket: %w", err)
+		return fmt.Errorf("open the socket on which the agent asks for tasks: %w", err)
 	}
 	s.listener = l
 	go func() { // ends with the listener
@@ -216,7 +216,7 @@ func (s *forker) obey(c *forkerConn, r *forkerRequest) error {
 	switch r.Op {
 	case "spawn":
 		if len(c.fds) < 3 {
-			return fmt.Errorf("spawn %s: three descriptors must come with it", r.ID)
+			return fmt.Errorf("start %s: its three descriptors did not come with it: this is a fault of tfcluster", r.ID)
 		}
 		fds := c.fds[:3]
 		c.fds = c.fds[3:]

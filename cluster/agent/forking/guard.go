@@ -56,7 +56,7 @@ func forkGuarded(command []string) (int, error) {
 	here, _ := os.Getwd() // for people who look at it
 	var random [16]byte
 	if _, err := unix.Getrandom(random[:], 0); err != nil {
-		return 0, fmt.Errorf("make the tasks' mark: %w", err)
+		return 0, fmt.Errorf("make the mark by which a task's processes are found: %w", err)
 	}
 	if err := os.Setenv(strings.TrimSuffix(proc.ZygoteMarker, "="), here+"/"+hex.EncodeToString(random[:])); err != nil {
 		return 0, err

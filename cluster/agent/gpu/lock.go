@@ -15,7 +15,7 @@ import (
 )
 
 // errGPULocked: another executor of this host holds the GPU.
-var errGPULocked = errors.New("another executor holds it")
+var errGPULocked = errors.New("another executor of this host holds the GPU")
 
 // Locks is a folder with a lock file per GPU, shared by all users of a host. Locks are of open
 // file descriptions, so the kernel releases them when their holder dies, and a test does not
@@ -46,7 +46,7 @@ func (l Locks) lock(uuid, holder string) (*os.File, error) {
 	text := fmt.Sprintf("%s (pid %d, uid %d)\n", holder, os.Getpid(), os.Getuid())
 	if err := errors.Join(f.Truncate(0), writeAt(f, text)); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("write the lock's holder: %w", err)
+		return nil, fmt.Errorf("write who holds a GPU: %w", err)
 	}
 	return f, nil
 }
@@ -95,7 +95,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 		if err == nil {
 			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 				f.Close()
-				return nil, fmt.Errorf("%s is no regular file", path)
+				return nil, fmt.Errorf("%s, which is to lock a GPU, is no regular file: remove it", path)
 			}
 			return f, nil
 		}
@@ -110,7 +110,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s appears and vanishes", path)
+	return nil, fmt.Errorf("%s, which locks a GPU, is made and removed by another process all the time: see which", path)
 }
 
 // prepare creates the folder with /tmp's mode: every user may create files, and remove only
@@ -126,7 +126,7 @@ func (l Locks) prepare() error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no folder", l.dir)
+		return fmt.Errorf("%s, which is to hold the locks of GPUs, is no folder: remove it", l.dir)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (l nvmlLister) open() error {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		return fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
 	default:
-		return fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
+		return fmt.Errorf("no GPU can be listed: NVML, the library of NVIDIA's driver, says: %s; run nvidia-smi on this host", l.library.ErrorString(r))
 	}
 }
 
@@ -61,7 +61,7 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 			continue
 		}
 		if r != nvml.SUCCESS {
-			return nil, fmt.Errorf("open GPU %d: NVML: %s", i, l.library.ErrorString(r))
+			return nil, fmt.Errorf("open GPU %d: NVML: %s; run nvidia-smi on this host", i, l.library.ErrorString(r))
 		}
 		g, err := l.describe(i, device)
 		if err != nil {
@@ -78,7 +78,7 @@ func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, err
 	g := &clusterpb.GPU{Index: int32(index)}
 	var r nvml.Return
 	if g.Uuid, r = device.GetUUID(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("name GPU %d: NVML: %s", index, l.library.ErrorString(r))
+		return nil, fmt.Errorf("find the UUID of GPU %d: NVML: %s; run nvidia-smi on this host", index, l.library.ErrorString(r))
 	}
 	if name, r := device.GetName(); r == nvml.SUCCESS {
 		g.Name = name
@@ -125,7 +125,7 @@ func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted fun
 			memory, r := g.GetMemoryInfo()
 			load, other := g.GetUtilizationRates()
 			if r == nvml.ERROR_GPU_IS_LOST || other == nvml.ERROR_GPU_IS_LOST || r != nvml.SUCCESS && other != nvml.SUCCESS {
-				return fmt.Errorf("measure GPU %d: NVML: %s", g.index, l.library.ErrorString(r))
+				return fmt.Errorf("measure GPU %d: NVML: %s; run nvidia-smi on this host", g.index, l.library.ErrorString(r))
 			}
 			report(g.index, g.uuid, int32(min(load.Gpu, 100)), memory.Used)
 		}

@@ -92,7 +92,7 @@ func TestNVMLFailures(t *testing.T) {
 	uncounted.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
 	nameless := fakeNVML(&mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }})
 	for want, library := range map[string]*mock.Interface{
-		"no NVIDIA driver": missing, "count the GPUs": uncounted, "name GPU 0": nameless,
+		"no NVIDIA driver": missing, "count the GPUs": uncounted, "find the UUID of GPU 0": nameless,
 	} {
 		if _, err := (nvmlLister{library}).list(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("list: %v, want %s", err, want)

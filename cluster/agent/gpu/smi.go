@@ -64,7 +64,7 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	}
 	gpus, err := parseSMI(out)
 	if err != nil {
-		return nil, fmt.Errorf("list the GPUs: read what %s says: %w", path, err)
+		return nil, fmt.Errorf("list the GPUs: what %s prints cannot be read: %w; run it on this host", path, err)
 	}
 	return gpus, nil
 }

@@ -48,7 +48,7 @@ func (s Starter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote
 	base := s.base(want)
 	lock, err := lockfile.Open(ctx, base+".lock", lockfile.Exclusive)
 	if err != nil {
-		return nil, false, fmt.Errorf("lock the zygote's start: %w", err)
+		return nil, false, fmt.Errorf("lock the start of the Python that tasks are forked from (the zygote): %w", err)
 	}
 	defer lock.Close()
 	if conn, err := DialPeer(base + ".sock"); err == nil {
@@ -74,7 +74,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 	}
 	log, err := os.OpenFile(base+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the zygote's log: %w", err)
+		return nil, fmt.Errorf("open the log of the Python that tasks are forked from (the zygote): %w", err)
 	}
 	defer log.Close()
 	// Independent of ctx: the zygote serves this host's other agents too, and ends once no
@@ -85,7 +85,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start it: %w", err)
+		return nil, fmt.Errorf("run %s: %w", programOf(want), err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote or this process
@@ -100,7 +100,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), excerpt.LastLine(base+".log"))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
-			return nil, fmt.Errorf("%s opened no socket within %v", programOf(want), bindTimeout)
+			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded, or its disk slow", programOf(want), bindTimeout)
 		case <-ctx.Done():
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, ctx.Err()
@@ -217,7 +217,7 @@ func checkPeer(conn *net.UnixConn) error {
 		return err
 	}
 	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("the socket is served by uid %d", peer.Uid)
+		return fmt.Errorf("the socket of the Python that tasks are forked from belongs to another user, uid %d: end that process", peer.Uid)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 const SpawnTimeout = 30 * time.Second
 
 // ErrZygoteGone is the error of a fork: the zygote died before it forked a task.
-var ErrZygoteGone = errors.New("its parent process, the zygote, was killed")
+var ErrZygoteGone = errors.New("the process that tasks are forked from (the zygote) was killed")
 
 // SpawnRequest is a task to fork, in the JSON of the zygote's protocol.
 type SpawnRequest struct {
@@ -203,7 +203,7 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 	case <-ctx.Done():
 		z.forget(request.ID)
 		_ = z.kill(request.ID, int(unix.SIGKILL)) // in case it is forked later
-		return nil, fmt.Errorf("wait for the fork: %w", ctx.Err())
+		return nil, fmt.Errorf("the Python that tasks are forked from (the zygote) did not fork in time: %w", ctx.Err())
 	}
 }
 

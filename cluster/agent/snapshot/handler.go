@@ -44,7 +44,7 @@ type handler struct {
 // itself, so nothing in it is trusted: the file must be such a memory file.
 func (h *handler) register(pid int, r Registration) error {
 	if r.Signal < firstRealTime || r.Signal > lastRealTime {
-		return fmt.Errorf("signal %d is not one of the real-time signals", r.Signal)
+		return fmt.Errorf("the task asked for stacks by signal %d, which is not one of the real-time signals", r.Signal)
 	}
 	path := descriptorPath(pid, r.Descriptor)
 	if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, memoryFile) {
@@ -87,7 +87,7 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
-		return errors.New("faulthandler is not installed for its signal")
+		return errors.New("the task has not set up faulthandler, which writes stacks: it has not begun yet, or runs no Python")
 	}
 	if err := h.check(); err != nil {
 		return err
@@ -96,14 +96,14 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 		return fmt.Errorf("the file for its stacks cannot be emptied: %w", err)
 	}
 	if err := unix.Tgkill(h.pid, h.of.Thread, unix.Signal(h.of.Signal)); err != nil {
-		return fmt.Errorf("the signal for its stacks could not be sent: %w", err)
+		return fmt.Errorf("the signal that asks for the stacks could not be sent: %w", err)
 	}
 	if err := h.await(ctx); err != nil {
 		return err
 	}
 	text, err := io.ReadAll(io.NewSectionReader(h.file, 0, maxDump))
 	if err != nil {
-		return fmt.Errorf("its stacks cannot be read: %w", err)
+		return fmt.Errorf("the stacks that were written cannot be read: %w", err)
 	}
 	threads, more := parseFaulthandler(string(text))
 	if len(threads) == 0 {
@@ -126,7 +126,7 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 func (h *handler) check() error {
 	stat, ok := proc.Read(h.pid)
 	if !ok || stat.Over() || stat.Started != h.started {
-		return errors.New("its process has ended")
+		return errors.New("the task's process has ended")
 	}
 	ours, err := h.file.Stat()
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *handler) check() error {
 	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
 	switch {
 	case !ok:
-		return errors.New("the thread that answers has ended")
+		return errors.New("the thread that writes the stacks has ended")
 	case !does.Caught:
 		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks", h.of.Signal)
 	case does.Pending || does.Blocked:
@@ -159,18 +159,18 @@ func (h *handler) await(ctx context.Context) error {
 		late := time.Now().After(end)
 		switch {
 		case !ok:
-			return errors.New("it has ended meanwhile")
+			return errors.New("the task's process has ended meanwhile")
 		case file.Size() > 0 && !does.Pending && !does.Blocked:
 			return nil
 		case late && (does.Pending || does.Blocked):
-			return errors.New("its thread cannot handle the signal for the stacks: it is stopped, or in an uninterruptible wait")
+			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, so it cannot handle the signal")
 		case late:
 			return errors.New("faulthandler wrote no stacks")
 		}
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			return errors.New("the time did not suffice for the signal for its stacks")
+			return errors.New("the stacks were not written in time: ask again")
 		}
 	}
 }

@@ -34,7 +34,7 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return "", errors.New("py-spy did not end in time")
+		return "", errors.New("py-spy did not end in time: ask again, or without --native")
 	case err != nil:
 		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
 		return "", fmt.Errorf("py-spy: %s", cmp.Or(oneLine(first, maxCommand), err.Error()))

@@ -18,7 +18,7 @@ func TestNative(t *testing.T) {
 		{"works", `echo "$@"`, "dump --native --pid 4711\n", ""},
 		{"is refused", "echo 'Error: Permission Denied: try again with sudo' >&2; echo more >&2; exit 1", "", "py-spy: Error: Permission Denied: try again with sudo"},
 		{"says nothing", "exit 3", "", "py-spy: exit status 3"},
-		{"hangs", "exec sleep 600", "", "py-spy did not end in time"},
+		{"hangs", "exec sleep 600", "", "py-spy did not end in time: ask again, or without --native"},
 		{"writes more than is kept", "yes | head -c 1000000", strings.Repeat("y\n", maxNative/2) + "…", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

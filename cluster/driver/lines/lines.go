@@ -112,7 +112,7 @@ func request(q url.Values) (*clusterpb.LogsRequest, error) {
 		req.Last = int32(min(n, math.MaxInt32))
 	}
 	if len(req.GetGrep()) > maxGrep {
-		return nil, fmt.Errorf("grep is longer than %d bytes", maxGrep)
+		return nil, fmt.Errorf("grep is longer than %d bytes: give a shorter regular expression", maxGrep)
 	}
 	if _, err := regexp.Compile(req.GetGrep()); err != nil {
 		return nil, fmt.Errorf("grep is no regular expression of RE2: %w", err)

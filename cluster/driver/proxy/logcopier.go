@@ -97,14 +97,14 @@ func (f *logCopier) removeOwnEvents(folder string, infos []fs.FileInfo) error {
 	here := filepath.Join(f.folder, filepath.FromSlash(folder))
 	entries, err := os.ReadDir(here)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look for removed event files: %w", err)
+		return fmt.Errorf("list the copies of event files in %s: %w", here, err)
 	}
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), rundir.OwnEvents) || slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return i.Name() == e.Name() }) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(here, e.Name())); err != nil {
-			return fmt.Errorf("remove a removed event file: %w", err)
+			return fmt.Errorf("remove the copy of an event file that the run has removed: %w", err)
 		}
 	}
 	return nil

@@ -174,7 +174,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 		p.setWaiting(r.InitialStatus(p.cfg.Request))
 	}
 	if p.cfg.Request.GetOneRun() && p.cfg.Old != nil && p.cfg.Begin == nil {
-		return errors.New("the process that submits the run died before it had done so: run it again")
+		return errors.New("the process that submits the run died before YARN had the run: run it again")
 	}
 	environment, err := p.uploadEnvironment(ctx)
 	if err != nil {
@@ -207,7 +207,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 	}
 	// Saved before clients see it: then the next proxy can find it.
 	if err := p.cfg.Save(hosted.ID(), hosted.Saved()); err != nil {
-		return errors.Join(fmt.Errorf("%s was submitted and is ended, because the cluster's state cannot be saved: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
+		return errors.Join(fmt.Errorf("%s was submitted and is ended again, because the cluster's state cannot be saved: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
 	}
 	p.mu.Lock()
 	p.remote = hosted

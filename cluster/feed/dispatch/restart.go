@@ -49,7 +49,7 @@ func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 	default:
 		text := "the tasks were restarted: the feed begins again at the first record"
 		if err := d.runs.Note(stream.Context(), text); err != nil {
-			return fmt.Errorf("tell that the feed begins again: %w", err)
+			return fmt.Errorf("say in the run's notes that the feed begins again: %w", err)
 		}
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Again: true})
 	}

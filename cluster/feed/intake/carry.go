@@ -84,7 +84,7 @@ func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 			err = i.seg.WriteAt(m.Slot, at, buffer[:n])
 		}
 		if err != nil {
-			return fmt.Errorf("receive a batch: %w", err)
+			return fmt.Errorf("receive a batch of records from another host: %w", err)
 		}
 		at += int64(n)
 	}

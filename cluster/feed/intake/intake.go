@@ -77,12 +77,12 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	}
 	seg, err := memory.New("tfcluster-feed", memory.Class{Slots: slots, Size: cfg.Memory / slots})
 	if err != nil {
-		return nil, fmt.Errorf("open the feed of %s: %w", cfg.Task, err)
+		return nil, fmt.Errorf("make the memory of the feed of %s (reserve --feed-memory sets its size): %w", cfg.Task, err)
 	}
 	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "feed-*.sock")) // of agents that were killed
 	ln, err := unixsock.Listen(cfg.Socket)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the feed of %s: %w", cfg.Task, err), seg.Close())
+		return nil, errors.Join(fmt.Errorf("open the socket of the feed of %s: %w", cfg.Task, err), seg.Close())
 	}
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails

@@ -362,7 +362,7 @@ func TestDriverLost(t *testing.T) {
 	p, c := b.producer(0), b.program(false)
 	close(b.end)
 	for peer, op := range map[*peerConn]string{p: "stop", c: "over"} {
-		if m := peer.hear(op); !strings.Contains(m.Reason, "worker:0 has lost the driver") {
+		if m := peer.hear(op); !strings.Contains(m.Reason, "worker:0 has lost the connection to the cluster's driver") {
 			t.Errorf("%+v", m)
 		}
 		peer.over()

@@ -88,7 +88,7 @@ func (i *Intake) attend(ctx context.Context) {
 		return
 	}
 	i.cfg.Log.Warn("the feed's streams to the driver ended", "task", i.cfg.Task, "err", err)
-	reason := fmt.Sprintf("%s has lost the driver: %v", i.cfg.Task, err)
+	reason := fmt.Sprintf("the executor of %s has lost the connection to the cluster's driver: %v", i.cfg.Task, err)
 	i.end(reason, reason)
 }
 
@@ -96,11 +96,11 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
 	stream, err := i.cfg.Client.Attend(ctx)
 	if err != nil {
-		return fmt.Errorf("attend the driver: %w", err)
+		return fmt.Errorf("connect the feed's memory to the driver: %w", err)
 	}
 	hello := &clusterpb.HolderHello{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task, Host: i.cfg.Host, Socket: i.cfg.Socket}
 	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("attend the driver: %w", err)
+		return fmt.Errorf("tell the driver of the feed's memory: %w", err)
 	}
 	work.Go(func() error { return i.report(ctx, stream) })
 	work.Go(func() error { return i.receive(ctx) })
@@ -108,7 +108,7 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 		for {
 			order, err := stream.Recv()
 			if err != nil {
-				return fmt.Errorf("attend the driver: %w", err)
+				return fmt.Errorf("receive the driver's orders for the feed: %w", err)
 			}
 			switch m, c := order.GetMove(), order.GetConnect(); {
 			case m != nil:
@@ -146,7 +146,7 @@ func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clu
 		queue := i.driver.take()
 		for _, m := range queue {
 			if err := stream.Send(m); err != nil {
-				return fmt.Errorf("report to the driver: %w", err)
+				return fmt.Errorf("report to the driver how far the feed is: %w", err)
 			}
 		}
 		if rested && len(queue) > 0 {
@@ -224,7 +224,7 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 	for buffer, offset := make([]byte, chunk), int64(0); offset < size; {
 		n, err := io.ReadFull(batch, buffer[:min(size-offset, chunk)])
 		if err != nil {
-			return fmt.Errorf("read slot %d: %w", p.slot, err)
+			return fmt.Errorf("read slot %d of the feed's memory: %w", p.slot, err)
 		}
 		part := &clusterpb.FeedPiece{Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Data: buffer[:n], Offset: offset}
 		if offset += int64(n); offset == size {

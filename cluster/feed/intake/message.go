@@ -167,7 +167,7 @@ func (l lineReader) read() (message, error) {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxLine {
-			return message{}, fmt.Errorf("a line of the feed's socket has more than %d bytes", maxLine)
+			return message{}, fmt.Errorf("a message on the feed's socket has more than %d bytes: it is not from a tfcluster of this version", maxLine)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
@@ -184,10 +184,10 @@ func (l lineReader) read() (message, error) {
 func parseMessage(line []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil {
-		return message{}, fmt.Errorf("read a line of the feed's socket: %w", err)
+		return message{}, fmt.Errorf("read a message on the feed's socket: %w: it is not from a tfcluster of this version", err)
 	}
 	if m.Op == "" {
-		return message{}, errors.New("read a line of the feed's socket: it has no op")
+		return message{}, errors.New("read a message on the feed's socket: it has no op, so it is not from a tfcluster of this version")
 	}
 	return m, nil
 }

@@ -66,7 +66,7 @@ func Load(dir string) (*Conf, error) {
 		}
 		found = true
 		if err := c.add(b, final); err != nil {
-			return nil, fmt.Errorf("read the Hadoop configuration %s: %w", filepath.Join(dir, name), err)
+			return nil, fmt.Errorf("the Hadoop configuration %s is not XML of Hadoop: %w; correct the file, or set HADOOP_CONF_DIR to another folder", filepath.Join(dir, name), err)
 		}
 	}
 	if !found {
@@ -183,7 +183,7 @@ func User() (string, error) {
 	}
 	u, err := user.Current()
 	if err != nil {
-		return "", fmt.Errorf("get the current user: %w", err)
+		return "", fmt.Errorf("find the name of the current user: %w; set HADOOP_USER_NAME", err)
 	}
 	return u.Username, nil
 }

@@ -29,7 +29,7 @@ func (s *Spool) loadJournal() error {
 		err = json.Unmarshal(b, &j)
 	}
 	if err != nil {
-		return fmt.Errorf("read the list of uploaded files: %w", err)
+		return fmt.Errorf("read which files have been uploaded to HDFS: %w", err)
 	}
 	for name, e := range j.Known {
 		if _, err := s.root.Lstat(name); err != nil {
@@ -67,7 +67,7 @@ func (s *Spool) save() error {
 		s.mu.Lock()
 		s.changed = true // the next save writes it
 		s.mu.Unlock()
-		return fmt.Errorf("save the list of uploaded files: %w", err)
+		return fmt.Errorf("save which files have been uploaded to HDFS: %w", err)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func (s *Spool) stage() ([]upload, error) {
 		return nil, err
 	}
 	if err := s.root.Mkdir(stageName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("stage the files to upload to %s: %w", s.cfg.Dir, err)
+		return nil, fmt.Errorf("put the files aside that go to %s: %w", s.cfg.Dir, err)
 	}
 	for i := range uploads {
 		p := &uploads[i]
@@ -247,7 +247,7 @@ func (s *Spool) stage() ([]upload, error) {
 			continue // send detects the missing file
 		}
 		if err != nil {
-			return nil, fmt.Errorf("stage the files to upload to %s: %w", s.cfg.Dir, err)
+			return nil, fmt.Errorf("put the files aside that go to %s: %w", s.cfg.Dir, err)
 		}
 		p.local, p.entry = staged, entryOf(info)
 	}

@@ -112,7 +112,7 @@ func Open(ctx context.Context, c Config) (*Spool, error) {
 		err = s.loadJournal()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the local folder of %s: %w", c.Dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open the folder on this machine from which files go to %s: %w", c.Dir, err), s.lock.Close())
 	}
 	return s, nil
 }
@@ -134,7 +134,7 @@ func (s *Spool) acquire(ctx context.Context) error {
 			_ = s.lock.Close() // nothing was written
 		}
 		if err != nil && !errors.Is(err, lockfile.ErrHeld) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("create the local folder of %s: %w", s.cfg.Dir, err)
+			return fmt.Errorf("make the folder on this machine from which files go to %s: %w", s.cfg.Dir, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -200,7 +200,7 @@ func (s *Spool) Close() error {
 		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they are stored in %s, and the next cluster on this host with that --dir uploads them", len(left), s.cfg.Dir, s.folder))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
-		return fmt.Errorf("remove the local folder of %s: %w", s.cfg.Dir, err)
+		return fmt.Errorf("remove the folder on this machine from which files went to %s: %w", s.cfg.Dir, err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func hostFolder(base, identity string) string {
 func agentFolder(base string) (string, error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
-		return "", fmt.Errorf("list the folders of killed agents: %w", err)
+		return "", fmt.Errorf("look for folders that killed agents left: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(base, e.Name())
@@ -56,7 +56,7 @@ func agentFolder(base string) (string, error) {
 	}
 	folder, err := os.MkdirTemp(base, "agent-")
 	if err != nil {
-		return "", fmt.Errorf("create the agent's folder: %w", err)
+		return "", fmt.Errorf("make the agent's folder: %w", err)
 	}
 	return folder, nil
 }

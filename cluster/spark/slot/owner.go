@@ -41,7 +41,7 @@ func parentOf(pid int) (int, error) {
 	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 2 {
-		return 0, fmt.Errorf("read the state of process %d: %q", pid, stat)
+		return 0, fmt.Errorf("read the state of process %d: the system describes it as %q", pid, stat)
 	}
 	return strconv.Atoi(fields[1])
 }

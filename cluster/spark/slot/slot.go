@@ -55,7 +55,7 @@ type Response struct {
 func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var o Request
 	if err := json.NewDecoder(io.LimitReader(stdin, maxRequest)).Decode(&o); err != nil {
-		return fmt.Errorf("read the request: %w", err)
+		return fmt.Errorf("read from Spark's task which agent to start: %w", err)
 	}
 	response := Response{Executor: o.Executor, Attempt: o.Attempt}
 	response.Host, _ = os.Hostname() // "" if it fails
@@ -122,7 +122,7 @@ func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 }
 
 // errNoExecutor means that the agent could not end with the executor.
-var errNoExecutor = fmt.Errorf("the Spark executor was not found: none of the %d processes above the task is a JVM (java), so the agent would outlive the executor", maxAncestors)
+var errNoExecutor = fmt.Errorf("the Spark executor was not found: none of the %d processes above the task is a JVM (java), so the agent would outlive the executor: have Spark start its Python workers itself, without a wrapper that leaves the process tree", maxAncestors)
 
 // errFull means that no slot of this executor is free.
 var errFull = errors.New("an agent of the cluster runs in every slot of this executor")
@@ -134,7 +134,7 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 		name := filepath.Join(base, fmt.Sprintf("slot-%s-%d-%d", identity, executor, i))
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("acquire a slot: %w", err)
+			return nil, fmt.Errorf("take a place for an agent on this executor: %w", err)
 		}
 		switch err := lockfile.Try(f, lockfile.Exclusive); {
 		case err == nil:
@@ -178,11 +178,11 @@ func baseFolder() (string, error) {
 		base = filepath.Join("/tmp", name)
 	}
 	if err := os.MkdirAll(base, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("create the folder for agents: %w", err)
+		return "", fmt.Errorf("make the folder for agents: %w", err)
 	}
 	info, err := os.Lstat(base)
 	if err != nil {
-		return "", fmt.Errorf("check the folder for agents: %w", err)
+		return "", fmt.Errorf("look at the folder for agents: %w", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(base, &st); err != nil || !info.IsDir() || int(st.Uid) != os.Getuid() {

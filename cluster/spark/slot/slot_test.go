@@ -185,7 +185,7 @@ func TestErrors(t *testing.T) {
 		spoil func(*Request)
 		want  string
 	}{
-		{"another program", func(o *Request) { o.Digest = "00" }, "is not the driver's: its digest is"},
+		{"another program", func(o *Request) { o.Digest = "00" }, "is not the driver's tfcluster (its SHA-256 is"},
 		{"an unreachable driver", func(o *Request) { o.Coordinator = closed.Addr().String() }, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

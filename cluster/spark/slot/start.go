@@ -32,7 +32,7 @@ var sparkVariables = []string{
 func (o *Request) program() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("find the agent's program: %w", err)
+		return "", fmt.Errorf("find the path of the agent's program: %w", err)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *Request) program() (string, error) {
 		return "", fmt.Errorf("read the agent's program: %w", err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != o.Digest {
-		return "", fmt.Errorf("the program %s is not the driver's: its digest is %.12s…; reserve again", path, got)
+		return "", fmt.Errorf("the program %s on this executor is not the driver's tfcluster (its SHA-256 is %.12s…): an earlier one was left there; reserve again", path, got)
 	}
 	return path, nil
 }
@@ -69,7 +69,7 @@ func (o *Request) start(program, folder string, owners []*clusterpb.OwnerProcess
 	// A file, not a pipe: this process may exit before the agent has read it.
 	stdin, err := unlinkedFile(folder, input)
 	if err != nil {
-		return 0, fmt.Errorf("configure the agent: %w", err)
+		return 0, fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	defer stdin.Close()
 	cmd := exec.Command(program, "agent")

@@ -14,11 +14,11 @@ import (
 
 // Errors of files that cannot be read.
 var (
-	ErrCorrupt = errors.New("corrupt log file")
+	ErrCorrupt = errors.New("the log file is corrupt")
 	// ErrFormat means that a file is not a TFile: YARN can be configured to write other formats.
-	ErrFormat = errors.New("not a TFile")
+	ErrFormat = errors.New("the file is not a TFile")
 	// ErrCompression means that a file's compression is not supported.
-	ErrCompression = errors.New("unsupported compression")
+	ErrCompression = errors.New("the log file has a compression that tfcluster cannot read")
 )
 
 func corrupt(format string, args ...any) error {

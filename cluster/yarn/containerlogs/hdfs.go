@@ -117,7 +117,7 @@ func (r *logReader) fromFolder(ctx context.Context, store *hdfs.FS, dir string, 
 		}
 	}
 	if read == 0 {
-		return fmt.Errorf("%s has no node's log file: %w", dir, fs.ErrNotExist)
+		return fmt.Errorf("%s has no log file of any node: %w", dir, fs.ErrNotExist)
 	}
 	return nil
 }

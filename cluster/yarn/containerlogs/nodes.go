@@ -74,7 +74,7 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 	defer response.Body.Close()
 	defer slow.Stop()
 	if response.StatusCode != http.StatusOK {
-		return true, fmt.Errorf("%s answers %s", p.Web, strings.ToLower(response.Status))
+		return true, fmt.Errorf("the NodeManager's web server %s answers %s", p.Web, strings.ToLower(response.Status))
 	}
 	text, length, err := nodeText(&timeoutReader{response.Body, slow})
 	if err != nil {

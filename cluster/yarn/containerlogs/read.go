@@ -144,15 +144,15 @@ func (r *logReader) explain(err error) error {
 	case err == nil && r.aggregating():
 		return fmt.Errorf("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
 	case err == nil && r.query.Task != "":
-		return fmt.Errorf("%s contain nothing of %s", prefix, r.query.Task)
+		return fmt.Errorf("%s contain nothing of %s: leave --task out to see which containers and files they have", prefix, r.query.Task)
 	case err == nil:
 		return fmt.Errorf("%s are empty: none of its containers wrote anything", prefix)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w", prefix, err)
 	case errors.Is(r.reportErr, protocol.ErrGone):
-		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: check that it is an application of this YARN cluster and of user %s", prefix, r.root(), r.user())
+		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: check that it is an application of this YARN cluster (HADOOP_CONF_DIR) and of user %s", prefix, r.root(), r.user())
 	case r.reportErr != nil:
-		return fmt.Errorf("%s: none are below %s on HDFS, and %w", prefix, r.root(), r.reportErr)
+		return fmt.Errorf("%s: none are below %s on HDFS, and YARN cannot be asked for more: %w", prefix, r.root(), r.reportErr)
 	case status == yarnpb.LogAggregationStatus_LOG_DISABLED:
 		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; set yarn.log-aggregation-enable=true for its nodes and ResourceManager", prefix)
 	case r.aggregating():

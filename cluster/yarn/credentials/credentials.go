@@ -45,7 +45,7 @@ const (
 	errFileFormat = "read a token file: %w"
 )
 
-var errTruncated = errors.New("the file is truncated")
+var errTruncated = errors.New("the file ends too early")
 
 // File is the content of a token file.
 type File struct {
@@ -73,7 +73,7 @@ func Load(path string) (*File, error) {
 func Parse(b []byte) (*File, error) {
 	form, ok := bytes.CutPrefix(b, []byte(magic))
 	if !ok || len(form) == 0 {
-		return nil, fmt.Errorf(errFileFormat, errors.New("it is not a token file"))
+		return nil, fmt.Errorf(errFileFormat, errors.New("the file is not one that Hadoop wrote for tokens"))
 	}
 	switch form[0] {
 	case writableForm:
@@ -96,21 +96,21 @@ func Parse(b []byte) (*File, error) {
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("unknown form %d", form[0]))
+	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("the file has form %d, which this tfcluster does not know: use Hadoop 2 or 3", form[0]))
 }
 
 func parseWritable(b []byte) (*File, error) {
 	r, c := reader{b: b}, &File{}
 	n := r.int()
 	if n < 0 || n > maxEntries {
-		return nil, fmt.Errorf("the file has %d tokens", n)
+		return nil, fmt.Errorf("the file says that it has %d tokens: it is damaged", n)
 	}
 	for range n {
 		r.bytes() // the alias
 		c.Tokens = append(c.Tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
 	}
 	if n = r.int(); n < 0 || n > maxEntries {
-		return nil, fmt.Errorf("the file has %d secrets", n)
+		return nil, fmt.Errorf("the file says that it has %d secrets: it is damaged", n)
 	}
 	for range n {
 		alias := string(r.bytes())

@@ -40,7 +40,7 @@ func (c Config) qops() ([]string, error) {
 		case "privacy":
 			qops = append(qops, qopConf)
 		default:
-			return nil, fmt.Errorf("hadoop.rpc.protection has %q: want authentication, integrity or privacy", p)
+			return nil, fmt.Errorf("hadoop.rpc.protection in Hadoop's configuration has %q: want authentication, integrity or privacy", p)
 		}
 	}
 	return qops, nil
@@ -72,7 +72,7 @@ type Conn struct {
 }
 
 // errClosed is the error of a connection after Close.
-var errClosed = errors.New("the connection is closed")
+var errClosed = errors.New("this side has closed the connection to the Hadoop server")
 
 // Dial connects to host:port. The context applies to connecting only.
 func Dial(ctx context.Context, address string, config Config) (*Conn, error) {
@@ -221,7 +221,7 @@ func (c *Conn) call(ctx context.Context, method string, request, response proto.
 	}
 	deadline, _ := ctx.Deadline() // callLimit at the latest
 	if err := c.write(frame, deadline); err != nil {
-		c.fail(fmt.Errorf("send a call: %w", err)) // a part of it may have been sent
+		c.fail(fmt.Errorf("send a call to the Hadoop server: %w", err)) // a part of it may have been sent
 		return c.reason()
 	}
 	select {

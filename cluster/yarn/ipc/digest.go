@@ -131,7 +131,7 @@ func parseDirectives(s string) (map[string]string, error) {
 	for s = strings.TrimLeft(s, " ,\t"); s != ""; s = strings.TrimLeft(s, " ,\t") {
 		name, rest, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, fmt.Errorf("%.40q has no value", s)
+			return nil, fmt.Errorf("the part %.40q has no value", s)
 		}
 		value, rest, err := directiveValue(rest)
 		if err != nil {
@@ -161,5 +161,5 @@ func directiveValue(s string) (value, rest string, err error) {
 			b.WriteByte(s[i])
 		}
 	}
-	return "", "", fmt.Errorf("%.40q has no end", s)
+	return "", "", fmt.Errorf("the part %.40q has no end", s)
 }

@@ -39,7 +39,7 @@ func encodeFrame(callID int32, clientID []byte, messages ...proto.Message) ([]by
 		}
 	}
 	if b.Len() > maxFrame {
-		return nil, fmt.Errorf("a request of %d bytes is too large", b.Len())
+		return nil, fmt.Errorf("a request of %d bytes is larger than a Hadoop server takes: pass less to the containers, for example fewer --env", b.Len())
 	}
 	binary.BigEndian.PutUint32(b.Bytes(), uint32(b.Len()-4))
 	return b.Bytes(), nil

@@ -70,7 +70,7 @@ func (l *securityLayer) wrap(message []byte) []byte {
 	return out
 }
 
-var errTampered = errors.New("a protected message was modified in transit")
+var errTampered = errors.New("a protected message of the Hadoop server does not have the signature that it should: the network may have changed it")
 
 // unwrap verifies and decrypts a received message.
 func (l *securityLayer) unwrap(wrapped []byte) ([]byte, error) {

@@ -20,9 +20,9 @@ var (
 	ErrGone = errors.New("the application has ended")
 	// ErrRegistered means that the attempt has a master already, and its containers are not kept for
 	// another process.
-	ErrRegistered = errors.New("the application has a master already")
+	ErrRegistered = errors.New("the application has an ApplicationMaster already: another driver runs this cluster")
 	// ErrReplaced means that another process has registered as this master.
-	ErrReplaced = errors.New("another process has taken the application over")
+	ErrReplaced = errors.New("another driver has taken the YARN application over, so this one ends: attach connects to that one")
 )
 
 // ErrUnusable is ErrUnreachable for a server that is reached, and whose answers cannot be used.
