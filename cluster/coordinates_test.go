@@ -106,14 +106,14 @@ func TestValidateKinds(t *testing.T) {
 		want  string
 	}{
 		{[]*clusterpb.Role{{Name: "worker", Count: 2}, {Name: "db", Count: 1, Kind: Sidecar}}, ""},
-		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"db"}}}, "role worker depends on db, of which there are no executors"},
-		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"worker"}}}, "roles that depend on one another never start: worker → worker"},
+		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"db"}}}, "role worker depends on db, of which there are no executors: request some, or leave --worker-depends-on out"},
+		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"worker"}}}, "roles that depend on one another never start (worker → worker): remove one --ROLE-depends-on"},
 		{
 			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"a"}}, {Name: "a", Count: 1, DependsOn: []string{"b"}}, {Name: "b", Count: 1, DependsOn: []string{"a"}}},
-			"roles that depend on one another never start: a → b → a",
+			"roles that depend on one another never start (a → b → a): remove one --ROLE-depends-on",
 		},
 		{[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}}, `role worker is to be "sdiecar": want one of tracked, untracked, sidecar`},
-		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "the chief is tracked: its end is the run's"},
+		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "the chief's end is the run's, so the chief is always tracked: leave --chief-kind out"},
 		{[]*clusterpb.Role{{Name: "ps", Count: 1}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
 		{[]*clusterpb.Role{{Name: "worker", Count: 1, EndWithinMillis: 1000}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
 	} {
@@ -149,7 +149,7 @@ func TestManyWays(t *testing.T) {
 		t.Error(err)
 	}
 	roles[0].DependsOn = []string{fmt.Sprintf("b%d", layers-1)}
-	if err := validateKinds(roles); err == nil || !strings.Contains(err.Error(), "never start: ") {
+	if err := validateKinds(roles); err == nil || !strings.Contains(err.Error(), "never start (") {
 		t.Errorf("a long circle: %v", err)
 	}
 }

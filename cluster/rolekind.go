@@ -61,19 +61,19 @@ func validateKinds(roles []*clusterpb.Role) error {
 		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
 			return fmt.Errorf("role %s is to be %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
 		case r.GetName() == Chief && KindOf(r) != Tracked:
-			return errors.New("the chief is tracked: its end is the run's")
+			return errors.New("the chief's end is the run's, so the chief is always tracked: leave --chief-kind out")
 		case r.GetName() == Chief && r.GetEndWithinMillis() != 0:
 			return errors.New("the chief's end is the run's: it has no --chief-end-within; --run-timeout bounds the whole")
 		case r.GetEndWithinMillis() < 0:
-			return fmt.Errorf("role %s is to end within %d ms", r.GetName(), r.GetEndWithinMillis())
+			return fmt.Errorf("role %s is to end within %d ms: give a time above 0", r.GetName(), r.GetEndWithinMillis())
 		}
 		for _, before := range r.GetDependsOn() {
 			if byName[before] == nil {
-				return fmt.Errorf("role %s depends on %s, of which there are no executors", r.GetName(), before)
+				return fmt.Errorf("role %s depends on %s, of which there are no executors: request some, or leave --%[1]s-depends-on out", r.GetName(), before)
 			}
 		}
 		if circle := circleFrom(r.GetName(), byName, free, nil); circle != nil {
-			return fmt.Errorf("roles that depend on one another never start: %s", strings.Join(circle, " → "))
+			return fmt.Errorf("roles that depend on one another never start (%s): remove one --ROLE-depends-on", strings.Join(circle, " → "))
 		}
 		ends = ends || (r.GetCount() > 0 && KindOf(r) == Tracked && r.GetEndWithinMillis() == 0)
 	}

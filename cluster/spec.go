@@ -41,7 +41,7 @@ func NewSpec(addresses map[TaskID]string) (Spec, error) {
 		}
 	}
 	if placed != len(addresses) {
-		return nil, fmt.Errorf("cluster specification: tasks are numbered with a gap: %v", addresses)
+		return nil, fmt.Errorf("the tasks of the cluster are numbered with a gap (%v): this is a fault of tfcluster", addresses)
 	}
 	return spec, nil
 }

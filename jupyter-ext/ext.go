@@ -91,7 +91,7 @@ func (t Target) Install(binary string, kernelJSON []byte) error {
 		return fmt.Errorf("install the kernelspec: %w; %s", err, elsewhere)
 	}
 	if err := (serverConfig{t.Config}).add(binary); err != nil {
-		return fmt.Errorf("configure jupyter-server-proxy: %w", err)
+		return fmt.Errorf("register TensorBoard at jupyter-server-proxy: %w", err)
 	}
 	return nil
 }

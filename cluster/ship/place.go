@@ -59,7 +59,7 @@ func CheckNames(names []string) error {
 			if name == sorted[i-1] {
 				return fmt.Errorf("two files have the name %s in the working directory", name)
 			}
-			return fmt.Errorf("%s would be inside %s", name, sorted[i-1])
+			return fmt.Errorf("%s would be inside %s, which is a file or folder of its own", name, sorted[i-1])
 		}
 	}
 	return nil
@@ -74,7 +74,7 @@ func NameOf(path string, unpack bool) (string, error) {
 	}
 	_, stem, ok := formOf(name)
 	if !ok {
-		return "", errors.New("#archive requires .zip, .tar, .tar.gz or .tgz")
+		return "", errors.New("#archive unpacks .zip, .tar, .tar.gz and .tgz only: leave it out, or name such a file")
 	}
 	return stem, nil
 }

@@ -35,13 +35,13 @@ const cacheDir = ".tfcluster/cache"
 func ship(ctx context.Context, s site.Site, program string) (cachedFile, error) {
 	f, err := os.Open(program)
 	if err != nil {
-		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("copy the program tfcluster to HDFS for the containers: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	size, err := io.Copy(sum, f)
 	if err != nil {
-		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("copy the program tfcluster to HDFS for the containers: %w", err)
 	}
 	store, err := site.NewHDFS(s)
 	if err != nil {
@@ -50,7 +50,7 @@ func ship(ctx context.Context, s site.Site, program string) (cachedFile, error) 
 	defer store.Close()
 	name, info, err := upload(ctx, store, hex.EncodeToString(sum.Sum(nil)), size, f)
 	if err != nil {
-		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("copy the program tfcluster to HDFS for the containers: %w", err)
 	}
 	uri, err := store.URI(name)
 	return cachedFile{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
@@ -122,13 +122,13 @@ func findCached(ctx context.Context, store *hdfs.FS, dir string, size int64) (st
 func (f cachedFile) localResource() (*yarnpb.LocalResource, error) {
 	u, err := url.Parse(f.URI)
 	if err != nil {
-		return nil, fmt.Errorf("ship %s: %w", f.URI, err)
+		return nil, fmt.Errorf("find %s for the containers: %w", f.URI, err)
 	}
 	at := &yarnpb.URL{Scheme: &u.Scheme, Host: new(u.Hostname()), File: &u.Path}
 	if _, port, err := net.SplitHostPort(u.Host); err == nil {
 		n, err := strconv.ParseInt(port, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("ship %s: %w", f.URI, err)
+			return nil, fmt.Errorf("find %s for the containers: %w", f.URI, err)
 		}
 		at.Port = new(int32(n))
 	}

@@ -97,7 +97,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	var old saved
 	if err := json.Unmarshal(raw, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its containers: %w", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its containers (%w): reserve again", err)
 	}
 	if old.Application == "" {
 		return allocate(ctx, s, req, old)

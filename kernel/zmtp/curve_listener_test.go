@@ -115,8 +115,8 @@ func TestCurveProtocolErrors(t *testing.T) {
 		shaken     bool
 		send       string
 	}{
-		{name: "HELLO of 1 GiB", want: "longer than allowed", send: string(binary.BigEndian.AppendUint64([]byte{6}, 1<<30))},
-		{name: "HELLO of 201 bytes", want: "longer than allowed", send: "\x04\xc9"},
+		{name: "HELLO of 1 GiB", want: "a longer frame than is allowed", send: string(binary.BigEndian.AppendUint64([]byte{6}, 1<<30))},
+		{name: "HELLO of 201 bytes", want: "a longer frame than is allowed", send: "\x04\xc9"},
 		{name: "a message first", want: "a message before HELLO", send: "\x00\x01x"},
 		{name: "READY first", want: "not a HELLO", send: "\x04\x06\x05READY"},
 		{name: "INITIATE first", want: "not a HELLO", send: "\x04\x09\x08INITIATE"},

@@ -16,7 +16,7 @@ import (
 
 // ErrHandshake reports a peer rejected during the handshake; the wrapping error contains the
 // reason.
-var ErrHandshake = errors.New("zmtp: handshake refused")
+var ErrHandshake = errors.New("zmtp: the beginning of the peer's connection is refused")
 
 // The greeting (RFC 23, "The Greeting"): signature, version, mechanism, as-server, filler.
 const (
@@ -119,7 +119,7 @@ func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
 		return nil, fmt.Errorf("read READY: %w", err)
 	}
 	if name != "READY" {
-		return nil, fmt.Errorf("%w: %q before READY", ErrHandshake, name)
+		return nil, fmt.Errorf("%w: it sent %q instead of READY", ErrHandshake, name)
 	}
 	return checkMetadata(data, kind)
 }
@@ -189,7 +189,7 @@ func readCommand(fr *frameReader, want string, size int) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", want, err)
 	}
 	if flags&flagCommand == 0 {
-		return nil, fmt.Errorf("%w: a message before %s", ErrHandshake, want)
+		return nil, fmt.Errorf("%w: it sent a message before %s", ErrHandshake, want)
 	}
 	return body, nil
 }
@@ -211,7 +211,7 @@ func checkMetadata(metadata []byte, kind socketKind) (identity []byte, err error
 	}
 	identity = meta[strings.ToLower(propIdentity)]
 	if len(identity) > maxIdentity || bytes.HasPrefix(identity, []byte{0}) { // a leading zero is reserved for identities assigned by the socket
-		return nil, fmt.Errorf("%w: bad identity", ErrHandshake)
+		return nil, fmt.Errorf("%w: its identity is too long or begins with a zero byte", ErrHandshake)
 	}
 	return identity, nil
 }

@@ -77,7 +77,7 @@ func (l *listener) listen(endpoint string) error {
 		ln, err = net.Listen("tcp", strings.TrimPrefix(endpoint, "tcp://"))
 	}
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("listen on %s: %w", endpoint, err)
 	}
 	l.ln, l.peers, l.done = l.opt.Unauthenticated.Listen(ln), map[*peer]struct{}{}, make(chan struct{})
 	l.work.Go(l.accept)
@@ -124,7 +124,7 @@ func (l *listener) begin(nc net.Conn) {
 }
 
 // errTooManyPeers reports a peer beyond MaxPeers.
-var errTooManyPeers = errors.New("zmtp: too many peers")
+var errTooManyPeers = errors.New("zmtp: too many clients are connected: close notebooks or consoles of this kernel")
 
 // authenticated counts a peer among those that have authenticated. It is called on the peer's goroutine.
 func (l *listener) authenticated(p *peer) error {
@@ -216,7 +216,7 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 }
 
 // errDistrusted reports a message dropped because Trusts returned false.
-var errDistrusted = errors.New("zmtp: a message of a peer that is not trusted was dropped")
+var errDistrusted = errors.New("zmtp: a message without a valid signature was dropped: its sender does not have this kernel's connection file")
 
 // command answers PING with its context (RFC 37, "Connection Heartbeating"). SUBSCRIBE and
 // CANCEL are the subscriptions of ZMTP 3.1. Sockets other than XPUB ignore them: a command does

@@ -42,7 +42,7 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 			break
 		}
 	}
-	return nil, &result.ClusterError{Text: "the driver did not start: " + err.Error(), Code: 69}
+	return nil, &result.ClusterError{Text: "the cluster's driver did not start: " + err.Error(), Code: 69}
 }
 
 // freeName returns the first unused name of local-1, local-2, … from number first on.

@@ -196,7 +196,7 @@ func (inv *invocation) awaitFeed(ctx context.Context) error {
 	case <-inv.feed.Ended():
 		return inv.feedErr()
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the end of the feed: %w", ctx.Err())
+		return fmt.Errorf("the run is over, but the last numbers of its feed did not come: %w", ctx.Err())
 	}
 }
 

@@ -31,7 +31,7 @@ func TestGivenFiles(t *testing.T) {
 		{"b.tar.gz", "b.tar.gz", "b.tar.gz", ""},
 		{"b.tar.gz#archive", "b.tar.gz", "b", ""},
 		{"b.tar.gz::data#archive", "b.tar.gz", "data", ""},
-		{"c#archive#archive", "", "", "#archive requires .zip, .tar, .tar.gz or .tgz"},
+		{"c#archive#archive", "", "", "#archive unpacks .zip, .tar, .tar.gz and .tgz only"},
 		{"none", "", "", "there is no " + filepath.Join(base, "none")},
 		{"folder#archive", "", "", "a folder is copied as it is"},
 		{"a.txt::../x", "", "", "not a path below"},

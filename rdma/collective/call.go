@@ -86,7 +86,7 @@ func (c Call) check(ranks, hosts int, slotSize int64) error {
 	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
 		return fmt.Errorf("%w: %s: the vectors have more bytes than the memory of a collective call has room for, %d", ErrInvalid, c, slotSize)
 	case c.Kind == Exchange && hosts != 1:
-		return fmt.Errorf("%w: %s: the ranks are on %d hosts, so their programs cannot combine the vectors", ErrInvalid, c, hosts)
+		return fmt.Errorf("%w: %s: the programs combine the vectors themselves only on one host, and the ranks are on %d", ErrInvalid, c, hosts)
 	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
 		return fmt.Errorf("%w: %s: the vector has %d bytes, which is no multiple of an element's %d", ErrInvalid, c, c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):

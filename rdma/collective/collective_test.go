@@ -147,10 +147,10 @@ func TestDifferentCalls(t *testing.T) {
 	other := sum
 	other.Form = 2
 	for want, theirs := range map[string]Call{
-		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all ranks must make the same calls in the same order": {
+		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all tasks must make the same calls in the same order": {
 			Kind: AllGather, Size: 16,
 		},
-		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but of arrays of other types or shapes: they must be the same on all ranks": other,
+		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but their arrays have different types or shapes: give the same on all tasks": other,
 	} {
 		for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {
 			all := groups(t, 4096, hosts...)
@@ -233,12 +233,12 @@ func TestCannotBeMade(t *testing.T) {
 	t.Parallel()
 	all := groups(t, 4096, []int{0, 1})
 	for text, c := range map[string]Call{
-		"all_reduce(sum) of 1025 float32: the memory has room for 4096 bytes": {Size: 4100},
-		"6 bytes, which is no multiple of an element's 4":                     {Size: 6},
-		"broadcast of 1 bytes from rank 2: root must be a rank from 0 to 1":   {Kind: Broadcast, Size: 1, Root: 2},
-		"all_gather of 2049 bytes: the memory has room":                       {Kind: AllGather, Size: 2049},
-		"all_gather of 4611686018427387904 bytes: the memory has room":        {Kind: AllGather, Size: 1 << 62},
-		"kind 9, type 0 or operation 0 is unknown":                            {Kind: 9},
+		"all_reduce(sum) of 1025 float32: the vectors have more bytes than the memory of a collective call has room for, 4096": {Size: 4100},
+		"6 bytes, which is no multiple of an element's 4":                                                                      {Size: 6},
+		"broadcast of 1 bytes from rank 2: root must be the rank of a task, from 0 to 1":                                       {Kind: Broadcast, Size: 1, Root: 2},
+		"all_gather of 2049 bytes: the vectors have more bytes":                                                                {Kind: AllGather, Size: 2049},
+		"all_gather of 4611686018427387904 bytes: the vectors have more bytes":                                                 {Kind: AllGather, Size: 1 << 62},
+		"kind 9, type 0 or operation 0 is unknown":                                                                             {Kind: 9},
 	} {
 		if _, err := all[0].Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)

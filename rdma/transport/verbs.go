@@ -167,7 +167,7 @@ func (v *Verbs) describe(s verbs.Status) error {
 	text := v.library.StatusText(uint32(s))
 	switch s {
 	case verbs.Flushed:
-		return fmt.Errorf("%s has ended the connection: %s", v.device.Name, text)
+		return fmt.Errorf("the RDMA device %s has ended the connection: %s", v.device.Name, text)
 	case verbs.RemoteAccess:
 		return fmt.Errorf("the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: %s", text)
 	case verbs.RetriesExceeded:

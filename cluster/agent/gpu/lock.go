@@ -110,7 +110,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s, which locks a GPU, is made and removed by another process all the time: see which", path)
+	return nil, fmt.Errorf("%s, which locks a GPU, is made and removed by another process all the time: end that process", path)
 }
 
 // prepare creates the folder with /tmp's mode: every user may create files, and remove only

@@ -46,14 +46,14 @@ type answerFrame struct {
 func (f *answerFrame) UnmarshalJSON(raw []byte) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return fmt.Errorf("a frame: %w", err)
+		return fmt.Errorf("a frame of a stack: %w", err)
 	}
 	if len(parts) != 4 {
-		return errors.New("a frame: want function, file, line, code")
+		return errors.New("a frame of a stack: want function, file, line and code")
 	}
 	for i, into := range []any{&f.function, &f.file, &f.line, &f.code} {
 		if err := json.Unmarshal(parts[i], into); err != nil {
-			return fmt.Errorf("a frame: %w", err)
+			return fmt.Errorf("a frame of a stack: %w", err)
 		}
 	}
 	return nil

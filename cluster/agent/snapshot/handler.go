@@ -52,7 +52,7 @@ func (h *handler) register(pid int, r Registration) error {
 	}
 	stat, ok := proc.Read(pid)
 	if !ok {
-		return fmt.Errorf("process %d has ended", pid)
+		return fmt.Errorf("the task's process %d has ended", pid)
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

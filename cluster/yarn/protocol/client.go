@@ -87,7 +87,7 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is %s after the time to wait for it: %w", ApplicationName(id), r.GetYarnApplicationState(), context.Cause(ctx))
+			return nil, fmt.Errorf("%s is still %s: %w", ApplicationName(id), r.GetYarnApplicationState(), context.Cause(ctx))
 		case <-time.After(pause):
 			pause = min(pause*3/2, time.Second)
 		}

@@ -178,7 +178,7 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Heartbeat, err
 		if !ipc.IsException(err, "ApplicationMasterNotRegisteredException") && !b.commands(yarnpb.AMCommand_AM_RESYNC) {
 			b.Resynced = resynced
 			if err == nil && b.commands(yarnpb.AMCommand_AM_SHUTDOWN) {
-				err = fmt.Errorf("%w: the ResourceManager commands its master to shut down", ErrGone)
+				err = fmt.Errorf("%w: the ResourceManager commanded its ApplicationMaster to shut down, because it was killed or another attempt runs", ErrGone)
 				return b, err
 			}
 			return b, explain("call the ResourceManager", err)
@@ -190,7 +190,7 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Heartbeat, err
 			return Heartbeat{}, fmt.Errorf("after a restart of the ResourceManager: %w", err)
 		}
 	}
-	return Heartbeat{}, errors.New("the ResourceManager keeps asking for a registration that it has")
+	return Heartbeat{}, errors.New("the ResourceManager asks again and again for a registration that it has: see its log")
 }
 
 func (m *Master) allocate(ctx context.Context, progress float32) (Heartbeat, error) {

@@ -68,7 +68,7 @@ func (n *Nodes) node(id *yarnpb.NodeId) (*ipc.Client, error) {
 	if c := n.nodes[NodeName(id)]; c != nil {
 		return c, nil
 	}
-	return nil, fmt.Errorf("YARN sent no token for the NodeManager %s", NodeName(id))
+	return nil, fmt.Errorf("YARN sent no token for the NodeManager %s: see the ResourceManager's log", NodeName(id))
 }
 
 // Start starts the process of a container. It may be repeated, since the response may have been lost.
@@ -133,7 +133,7 @@ func (n *Nodes) Status(ctx context.Context, node *yarnpb.NodeId, id *yarnpb.Cont
 		return nil, explain(action, err)
 	}
 	if len(r.GetStatus()) != 1 {
-		return nil, fmt.Errorf("%s: the response has %d containers", action, len(r.GetStatus()))
+		return nil, fmt.Errorf("%s: the NodeManager described %d containers instead of one", action, len(r.GetStatus()))
 	}
 	return r.GetStatus()[0], nil
 }
