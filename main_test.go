@@ -80,8 +80,8 @@ func TestHelp(t *testing.T) {
 		{args: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?\nMore: tfcluster help status"},
 		{args: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
 		{args: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it"},
-		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here"`},
-		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude each other"},
+		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here": tfcluster install takes only options; tfcluster install --help lists them`},
+		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude each other: give one of them"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,7 @@ func (k *Kernel) endAborting() {
 	if k.repair != "" {
 		return
 	}
-	k.log.Warn("the child aborts cells although no cell failed; sending a request on control to end that")
+	k.log.Warn("the notebook's Python aborts cells although no cell failed; a request on control ends that")
 	id := hiddenPrefix + wire.NewID()
 	k.repair = id
 	k.forwardLocked(controlChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{

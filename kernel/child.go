@@ -280,7 +280,7 @@ func (c *child) end() {
 	}
 	c.work.Wait()
 	if err := c.dir.remove(); err != nil {
-		c.k.log.Warn("remove the child's folder", "err", err)
+		c.k.log.Warn("the folder of the ended Python stays in TMPDIR", "err", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 			why = fmt.Sprintf("the Python process was killed by signal %d (%s)", ws.Signal(), unix.SignalName(ws.Signal()))
 		}
 	}
-	k.log.Warn("child gone", "why", why)
+	k.log.Warn("the notebook's Python has ended", "why", why)
 	if c != nil && time.Since(c.began) > minLife {
 		k.deaths = 0
 	}

@@ -57,7 +57,7 @@ const childGrace = 1500 * time.Millisecond
 func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 	var req wire.Shutdown
 	if err := m.Unmarshal(&req); err != nil {
-		k.log.Warn("shutdown request", "err", err)
+		k.log.Warn("a shutdown request is malformed; the kernel ends without restart", "err", err)
 	}
 	k.status(m.RawHeader(), "busy")
 	k.mu.Lock()
@@ -117,7 +117,7 @@ func (k *Kernel) stdinLoop() {
 			Value string `json:"value"`
 		}
 		if err := m.Unmarshal(&reply); err != nil {
-			k.log.Warn("input", "err", err)
+			k.log.Warn("an answer to an input request is malformed and taken as empty", "err", err)
 		}
 		select {
 		case answer <- reply.Value:

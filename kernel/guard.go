@@ -22,7 +22,7 @@ func (g guarded) recovered(method string) {
 }
 
 func logPanic(log *slog.Logger, where string, p any) {
-	log.Error("panic: a bug in this kernel", "where", where, "panic", p, "stack", string(debug.Stack()))
+	log.Error("panic: a fault of tfcluster, report it", "where", where, "panic", p, "stack", string(debug.Stack()))
 }
 
 // Match leaves the cell to Python after a panic.

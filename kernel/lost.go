@@ -192,7 +192,7 @@ func (k *Kernel) endLost(r *request) {
 	parent := r.msg.RawHeader()
 	if r.seen&replied == 0 {
 		why := r.lostWhy()
-		k.log.Warn("the child sent no reply", "msg_id", r.msg.Header.MsgID, "why", why)
+		k.log.Warn("the notebook's Python sent no reply to a request, which ends with an error", "msg_id", r.msg.Header.MsgID, "why", why)
 		if r.seen&begun == 0 || r.seen&idled != 0 {
 			k.status(parent, "busy")
 		}

@@ -114,7 +114,7 @@ func (k *Kernel) ticked(id string, content []byte) {
 	aborted := bytes.Contains(content, []byte(`"aborted"`))
 	if !aborted && !bytes.Contains(content, []byte(`"KeyboardInterrupt"`)) || t.failed >= tickRetries {
 		if bytes.Contains(content, []byte(`"error"`)) {
-			k.log.Warn("a hidden request failed in the child", "reply", string(content))
+			k.log.Warn("a request of the kernel's own failed in the notebook's Python; cells go on", "reply", string(content))
 		}
 		return
 	}

@@ -152,7 +152,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; hosts of executors must reach that address, and reserve --advertise gives another", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
+		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; hosts of executors must reach that address, and reserve --advertise gives another", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, clusterpb.Plain(a.joinError())))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
 	if a.gpus.meter != nil {

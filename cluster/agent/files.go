@@ -186,7 +186,7 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 			continue // unsent files are kept while the agent runs
 		}
 		if err := o.root.RemoveAll(rundir.Name(id)); err != nil {
-			o.log.Warn("remove the files of a run", "run", id, "error", err)
+			o.log.Warn("files of an old run stay on this executor's disk", "run", id, "error", err)
 		}
 		delete(o.runs, id)
 	}
@@ -324,7 +324,7 @@ func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			t.own.log.Warn("the run's files", "run", t.id, "error", err)
+			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", err)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (t *task) run(spawn spawner) {
 	}()
 	pipes, err := openPipes()
 	if err != nil {
-		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", clusterpb.Plain(err)))
 		return
 	}
 	defer pipes.close()
@@ -133,7 +133,7 @@ func (t *task) run(spawn spawner) {
 		return
 	}
 	if err != nil {
-		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", clusterpb.Plain(err)))
 		return
 	}
 	memory := openOOMCounter(p.PID)

@@ -96,7 +96,7 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 			return
 		case err != nil:
 			c.runs.startError = status.Convert(err).Message()
-			c.log.Error("begin the run", "err", err)
+			c.log.Error("the run cannot begin; the cluster is shut down", "err", err)
 			c.handle(lifecycle.ShutdownRequested{Reason: c.runs.startError})
 			return
 		case fresh != nil:

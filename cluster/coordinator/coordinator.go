@@ -92,7 +92,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.lc = lifecycle.New(execs, c.cfg.Request.GetRoles(), c.limits(), c.cfg.Recovered.Saved != nil)
 	for run := int32(1); run <= c.runs.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
-			c.log.Warn("load lines", "run", run, "err", err)
+			c.log.Warn("lines of an earlier run are missing in logs", "run", run, "err", err)
 		}
 		c.loadRecord(run)
 	}
@@ -131,7 +131,7 @@ func (c *Coordinator) serveFor(ctx context.Context, d time.Duration, gone <-chan
 			f()
 		case err := <-c.reserved.released:
 			if err != nil {
-				c.log.Warn("release", "err", err)
+				c.log.Warn("the executors may not have been released; the engine ends them after a time", "err", err)
 			}
 			return
 		case <-gone:

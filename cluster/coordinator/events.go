@@ -127,14 +127,14 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	}
 	scalars, err := r.next()
 	if err != nil {
-		c.log.Warn("read event files", "dir", dir, "err", err)
+		c.log.Warn("status and history may lack values of TensorBoard's event files", "dir", dir, "err", err)
 	}
 	if len(scalars) == 0 {
 		return c.writeEvents(ctx, r, dir)
 	}
 	if r.alone = false; r.own != nil {
 		if err := c.removeOwn(r.own); err != nil {
-			c.log.Warn("remove the driver's event file", "dir", dir, "err", err)
+			c.log.Warn("TensorBoard may show metrics twice, because the driver's own event file stays", "dir", dir, "err", err)
 		}
 		r.own = nil
 	}

@@ -293,7 +293,7 @@ func (c *Coordinator) statusWithValues(rec *record) *clusterpb.RunStatus {
 func (c *Coordinator) readValues(st *clusterpb.RunStatus) {
 	read, err := results.ReadRun(c.files.folder(), st.GetId())
 	if err != nil {
-		c.log.Warn("read what the tasks returned", "run", st.GetId(), "err", err)
+		c.log.Warn("what the tasks returned is shown as text only", "run", st.GetId(), "err", err)
 		return
 	}
 	if read.GetResult() != nil || len(read.GetResults()) > 0 {

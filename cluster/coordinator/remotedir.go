@@ -48,7 +48,7 @@ func (c *Coordinator) deliver(ctx context.Context, run int32) {
 	limited, cancel := context.WithTimeout(ctx, flushAtRunEnd)
 	defer cancel()
 	if err := c.cfg.Spool.Flush(limited, 0); err != nil {
-		c.log.Warn("deliver", "run", run, "err", err)
+		c.log.Warn("the run's files are not all in the cluster's directory yet; it is tried again", "run", run, "err", err)
 		// The note is added in the loop before the last update, which shows it. After the
 		// cluster's end it is dropped.
 		_ = c.call(ctx, func() {

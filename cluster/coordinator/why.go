@@ -101,7 +101,7 @@ func (c *Coordinator) examined(rec *record, seen *examination, err error) {
 	}
 	switch {
 	case err != nil:
-		c.log.Warn("look at tasks that make no progress", "run", rec.status.GetId(), "err", err)
+		c.log.Warn("why tasks make no progress is not known; they are looked at again", "run", rec.status.GetId(), "err", err)
 		s.monitor.Judged(&verdict.Verdict{}, time.Now())
 	case seen.run.ID != rec.status.GetId() || s.monitor.Since().After(seen.began): // there was progress meanwhile
 	case s.monitor.Judged(&seen.verdict, time.Now()):

@@ -31,7 +31,7 @@ func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve fu
 			if listens[host] == "" {
 				ln, err := d.listenAt(host)
 				if err != nil {
-					d.log.Warn("listen for agents at this host's new address", "address", host, "err", err)
+					d.log.Warn("agents cannot connect at this host's new address; it is tried again", "address", host, "err", err)
 					continue
 				}
 				serve(ln)

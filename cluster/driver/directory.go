@@ -109,7 +109,7 @@ func (d *driver) fetchLastRun(ctx context.Context) {
 	run := filepath.Base(rundir.Dir(d.dir, d.old.LastRun))
 	for _, folder := range []string{"tasks", "logs"} {
 		if err := d.spool.Fetch(ctx, run+"/"+folder); err != nil {
-			d.log.Warn("fetch the last driver's files", "folder", run+"/"+folder, "err", err)
+			d.log.Warn("logs and history lack what the last driver wrote of the last run", "folder", run+"/"+folder, "err", err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (d *driver) hadoop(cfg *coordinator.Config) {
 	}
 	h, err := d.opt.Hadoop(d.dir)
 	if err != nil {
-		d.log.Warn("Hadoop's configuration", "err", err)
+		d.log.Warn("programs and agents get no Hadoop configuration of the driver's, and use that of their hosts", "err", err)
 		return
 	}
 	cfg.DefaultFS = h.DefaultFS

@@ -32,13 +32,13 @@ func (d *driver) prune(ctx context.Context) {
 	}
 	remote, err := d.opt.OpenRemote(d.dir)
 	if err != nil {
-		d.log.Warn("look for old runs", "err", err)
+		d.log.Warn("old runs are not removed; the next cluster tries again", "err", err)
 		return
 	}
 	defer remote.Close.Close()
 	inUse, err := state.DirsInUse()
 	if err != nil {
-		d.log.Warn("look for old runs", "err", err)
+		d.log.Warn("old runs are not removed; the next cluster tries again", "err", err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
@@ -48,7 +48,7 @@ func (d *driver) prune(ctx context.Context) {
 		err = os.WriteFile(stamp, nil, 0o600) // only then: after an error the next driver tries again
 	}
 	if err != nil {
-		d.log.Warn("remove old runs", "err", err)
+		d.log.Warn("old runs are not all removed; the next cluster tries again", "err", err)
 	}
 	if done.Runs+done.Folders > 0 {
 		d.log.Info("removed old runs", "runs", done.Runs, "folders", done.Folders, "older than", age)

@@ -51,6 +51,6 @@ func (d *driver) recordApplication(application, how string) {
 	}
 	lease := cluster.Application{ID: application, State: cmp.Or(how, "running"), Since: d.since}
 	if err := d.record(0)([]cluster.Application{lease}, nil, d.lastRun, how != "", why); err != nil {
-		d.log.Warn("write the cluster's record for history and logs", "err", err)
+		d.log.Warn("history and logs may not find this cluster after its end", "err", err)
 	}
 }

@@ -151,10 +151,8 @@ func Broken(err error) bool {
 func PlainError(err error) string {
 	s, ok := status.FromError(err)
 	switch {
-	case !ok || s.Code() == codes.Unknown:
-		return err.Error()
-	case !Broken(err):
-		return s.Message()
+	case !ok || !Broken(err):
+		return clusterpb.Plain(err).Error()
 	case s.Code() == codes.Unavailable:
 		return "the connection to the cluster's driver broke"
 	}
@@ -184,11 +182,7 @@ func Answered(err error) error {
 		case codes.Canceled:
 			return &Interrupted{Text: "interrupted"}
 		}
-		e := &ClusterError{Text: PlainError(err), Code: exitCodeOf(err)}
-		if Broken(err) {
-			e.Remedy = "repeat the command"
-		}
-		return e
+		return &ClusterError{Text: PlainError(err), Code: exitCodeOf(err)} // NewReport adds what to do
 	}
 	if errors.Is(err, context.Canceled) {
 		return &Interrupted{Text: "interrupted"}

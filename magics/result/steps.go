@@ -28,6 +28,8 @@ var steps = [...]struct{ cause, step string }{
 	{"broken pipe", "repeat the command; the log of the other side says why it closed the connection"},
 	{"EOF", "the other side closed the connection or the file is cut short: repeat the command"},
 	{"context deadline exceeded", "it took too long: repeat the command"},
+	{"the connection to the cluster's driver broke", "repeat the command"},
+	{"the cluster's driver did not answer in time", "repeat the command"},
 }
 
 // WithStep returns an error's text with what to do, if the text ends with a cause that the operating system or the network

@@ -81,7 +81,7 @@ func (d *Dir) Next() ([]Found, error) {
 		}
 		f.corrupt = errors.Is(err, ErrCorrupt)
 		if err != nil && !f.told {
-			errs = append(errs, fmt.Errorf("event file %s: %w: status and history lack its later values", rel, err))
+			errs = append(errs, fmt.Errorf("event file %s: %w", rel, err))
 		}
 		f.told = err != nil
 	}

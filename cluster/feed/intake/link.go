@@ -88,7 +88,7 @@ func (i *Intake) attend(ctx context.Context) {
 		return
 	}
 	i.cfg.Log.Warn("the feed's streams to the driver ended", "task", i.cfg.Task, "err", err)
-	reason := fmt.Sprintf("the executor of %s has lost the connection to the cluster's driver: %v", i.cfg.Task, err)
+	reason := fmt.Sprintf("the executor of %s has lost the connection to the cluster's driver: %v", i.cfg.Task, clusterpb.Plain(err))
 	i.end(reason, reason)
 }
 

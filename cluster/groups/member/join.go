@@ -56,14 +56,14 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket, Address: m.remote.Addr().String(),
 	})
 	if err != nil {
-		return fmt.Errorf("ask the cluster's driver for the other tasks of run %d: %w", m.config.Run, err)
+		return fmt.Errorf("ask the cluster's driver for the other tasks of run %d: %w", m.config.Run, clusterpb.Plain(err))
 	}
 	updates, failed := make(chan *clusterpb.GroupUpdate), make(chan error, 2)
 	work.Go(func() {
 		for {
 			u, err := stream.Recv()
 			if err != nil {
-				failed <- fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, err)
+				failed <- fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, clusterpb.Plain(err))
 				return
 			}
 			select {
@@ -140,7 +140,7 @@ func (m *Member) progress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reporting)
 	defer cancel()
 	if _, err := m.config.Client.Progress(ctx, p); err != nil {
-		m.config.Log.Warn("tell the driver the progress of collective calls", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("the driver did not hear how far collective calls are; an error about a late call may not name this task", "task", m.config.Task, "error", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *Member) why(ctx context.Context, err error) string {
 		return answer.GetReason()
 	}
 	if failed != nil && ctx.Err() == nil {
-		m.config.Log.Warn("tell the driver that a collective call has failed", "task", m.config.Task, "error", failed)
+		m.config.Log.Warn("the driver did not hear that a collective call has failed; the tasks may name different reasons", "task", m.config.Task, "error", failed)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

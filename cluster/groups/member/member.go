@@ -178,7 +178,7 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	if err != nil && open.Err() == nil {
-		m.config.Log.Warn("a connection to the group was refused", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("a connection for collective calls was refused; the group goes on", "task", m.config.Task, "error", err)
 	}
 	if err != nil || open.Err() != nil { // the deadline of its end may just have been removed
 		_ = conn.Close()

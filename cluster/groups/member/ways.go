@@ -92,6 +92,6 @@ func (w *ways) close(log *slog.Logger) {
 		errs = append(errs, w.rdma.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		log.Warn("free the memory of collective calls", "error", err)
+		log.Warn("memory of collective calls stays in use until this agent ends", "error", err)
 	}
 }

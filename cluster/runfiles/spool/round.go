@@ -94,7 +94,7 @@ func (s *Spool) round(ctx context.Context) error {
 		s.reportOutage(err)
 	}
 	if serr := s.save(); serr != nil {
-		s.cfg.Log.Warn("directory", "err", serr) // a later driver uploads it again
+		s.cfg.Log.Warn("a later driver may upload files again, because what has been uploaded could not be saved", "err", serr) // a later driver uploads it again
 	}
 	if err == nil {
 		s.makeRoom()
