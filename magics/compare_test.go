@@ -98,8 +98,8 @@ see|   1  train.py  0.1   –         0.5000  00:01:01  finished
 		{"history --compare 9", "ClusterError: there is no run 9 in the cluster's directory; history --all lists the runs"},
 		{"history 3", "UsageError: history: 3: runs are named after --diff or --compare"},
 		{"history --diff 1 2 3", "UsageError: history: --diff compares two runs; --compare makes a table of more"},
-		{"history --diff last", "UsageError: history: last is not the number of a run"},
-		{"history --compare --diff", "UsageError: history: --diff and --compare exclude each other"},
+		{"history --diff last", "UsageError: history: last is not the number of a run: history --all lists them"},
+		{"history --compare --diff", "UsageError: history: --diff and --compare exclude each other: give one of them"},
 		{"history --prune --diff", "UsageError: --prune and --diff exclude each other: --prune removes runs and shows none"},
 	} {
 		out := newRecord()

@@ -63,15 +63,15 @@ func NewAuthority(cluster string) (*Authority, error) {
 func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("the saved keys of the cluster's authority cannot be used: %w", err)
+		return nil, fmt.Errorf("the saved keys of the cluster's authority cannot be used: %w; shut the cluster down and reserve it again", err)
 	}
 	cert, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		return nil, fmt.Errorf("the saved certificate of the cluster's authority cannot be used: %w", err)
+		return nil, fmt.Errorf("the saved certificate of the cluster's authority cannot be used: %w; shut the cluster down and reserve it again", err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("the saved key of the cluster's authority is a %T, not an ECDSA key", pair.PrivateKey)
+		return nil, fmt.Errorf("the saved key of the cluster's authority is a %T, not an ECDSA key; shut the cluster down and reserve it again", pair.PrivateKey)
 	}
 	return &Authority{key: key, cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }

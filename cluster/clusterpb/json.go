@@ -3,11 +3,12 @@ package clusterpb
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // ToJSON encodes a message for other programs: --json, run.json, the JupyterLab extension. Keys
@@ -16,17 +17,17 @@ import (
 func ToJSON(m proto.Message, all bool) (json.RawMessage, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: all}.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode JSON: %w", err)
+		return nil, fault.New("encode an answer as JSON: %w", err)
 	}
 	var v map[string]any
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("encode JSON: %w", err)
+		return nil, fault.New("encode an answer as JSON: %w", err)
 	}
 	numbers(v, m.ProtoReflect().Descriptor())
 	if text, err = json.Marshal(v); err != nil {
-		return nil, fmt.Errorf("encode JSON: %w", err)
+		return nil, fault.New("encode an answer as JSON: %w", err)
 	}
 	return text, nil
 }

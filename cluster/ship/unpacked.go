@@ -170,7 +170,7 @@ func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e 
 	temp := dir + ".aside-tree"
 	defer os.RemoveAll(temp)
 	if err := Unpack(ctx, archive, e.GetPacked().GetForm(), temp, isPython); err != nil {
-		return "", fmt.Errorf("unpack it in %s: %w", s.Dir, err)
+		return "", fmt.Errorf("unpack the environment in %s: %w", s.Dir, err)
 	}
 	if err := os.Rename(temp, dir); err != nil {
 		return "", err
@@ -214,7 +214,7 @@ func homeOf(dir string) (string, error) {
 			return filepath.Dir(filepath.Dir(found[0])), nil
 		}
 	}
-	return "", errors.New("it contains no lib/python3.N")
+	return "", errors.New("the archive of the environment contains no lib/python3.N: pack the folder of an environment")
 }
 
 // sweep removes the least recently used environments down to the limit; environments in use

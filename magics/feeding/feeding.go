@@ -217,7 +217,7 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 	for {
 		u, err := f.stream.Recv()
 		if err != nil {
-			return fmt.Errorf("follow the feed: %w", err)
+			return fmt.Errorf("the driver's messages about the feed of %s ended: %w", f.request.Data, err)
 		}
 		f.mu.Lock()
 		f.progress = u.GetProgress()

@@ -190,7 +190,7 @@ func TestFeed(t *testing.T) {
 		},
 		"the driver is gone": {
 			more: func(d *driver) { close(d.updates) },
-			want: "follow the feed: unexpected EOF",
+			want: "the driver's messages about the feed of df ended: unexpected EOF",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

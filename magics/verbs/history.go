@@ -117,7 +117,7 @@ func checkHistory(c *command.Command) error {
 	diff, compare := c.Has("diff"), c.Has("compare")
 	switch {
 	case diff && compare:
-		return command.Usagef(c.Verb, "--diff and --compare exclude each other")
+		return command.Usagef(c.Verb, "--diff and --compare exclude each other: give one of them")
 	case len(c.Words) > 0 && !diff && !compare:
 		return command.Usagef(c.Verb, "%s: runs are named after --diff or --compare", command.Shorten(c.Words[0], 40))
 	case diff && len(c.Words) > 2:
@@ -133,7 +133,7 @@ func runNumbers(c *command.Command) ([]int32, error) {
 	for _, w := range c.Words {
 		n, err := strconv.ParseInt(w, 10, 32)
 		if err != nil || n < 1 {
-			return nil, command.Usagef(c.Verb, "%s is not the number of a run", command.Shorten(w, 40))
+			return nil, command.Usagef(c.Verb, "%s is not the number of a run: history --all lists them", command.Shorten(w, 40))
 		}
 		numbers = append(numbers, int32(n))
 	}

@@ -66,7 +66,7 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 func (inv *invocation) watchStatus(ctx context.Context, m *session.Handle) error {
 	for _, other := range []string{"run", "json"} {
 		if inv.Has(other) {
-			return command.Usagef(inv.Verb, "--watch and --%s exclude each other", other)
+			return command.Usagef(inv.Verb, "--watch and --%s exclude each other: give one of them", other)
 		}
 	}
 	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.ClusterStatus, error), error) {
@@ -199,7 +199,7 @@ func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 func (inv *invocation) fabricStatus(ctx context.Context) (result.Value, error) {
 	for _, other := range []string{"all", "watch", "run"} {
 		if inv.Has(other) {
-			return nil, command.Usagef(inv.Verb, "--fabric and --%s exclude each other", other)
+			return nil, command.Usagef(inv.Verb, "--fabric and --%s exclude each other: give one of them", other)
 		}
 	}
 	m, err := inv.session.Pick(ctx, inv.Command)

@@ -52,7 +52,7 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	defer func() { _ = l.library.Shutdown() }() // the results are complete
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
-		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))
+		return nil, fmt.Errorf("count the GPUs: NVML: %s; run nvidia-smi on this host", l.library.ErrorString(r))
 	}
 	var gpus []*clusterpb.GPU
 	for i := range count {
@@ -141,7 +141,7 @@ func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted fun
 func (l nvmlLister) devices(wanted func(int, string) bool) ([]nvmlGPU, error) {
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
-		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))
+		return nil, fmt.Errorf("count the GPUs: NVML: %s; run nvidia-smi on this host", l.library.ErrorString(r))
 	}
 	var gpus []nvmlGPU
 	for i := range count {

@@ -60,7 +60,7 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	out, err := cmd.Output()
 	if err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // errors are on stdout
-		return nil, fmt.Errorf("list the GPUs: %s (%w): %s", path, err, excerpt.OneLine(why))
+		return nil, fmt.Errorf("list the GPUs: %s failed (%w): %s; run it on this host", path, err, excerpt.OneLine(why))
 	}
 	gpus, err := parseSMI(out)
 	if err != nil {

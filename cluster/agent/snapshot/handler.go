@@ -107,7 +107,7 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	}
 	threads, more := parseFaulthandler(string(text))
 	if len(threads) == 0 {
-		return errors.New("faulthandler wrote no stacks")
+		return errors.New("faulthandler wrote no stacks: ask again, or with --native, which py-spy answers")
 	}
 	threads = slices.DeleteFunc(threads, func(t *clusterpb.ThreadStack) bool { return t.GetId() == h.of.ThreadID }) // it is tfcluster's
 	for _, t := range threads {
@@ -165,7 +165,7 @@ func (h *handler) await(ctx context.Context) error {
 		case late && (does.Pending || does.Blocked):
 			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, so it cannot handle the signal")
 		case late:
-			return errors.New("faulthandler wrote no stacks")
+			return errors.New("faulthandler wrote no stacks: ask again, or with --native, which py-spy answers")
 		}
 		select {
 		case <-time.After(poll):
