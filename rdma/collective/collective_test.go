@@ -320,7 +320,7 @@ func TestNewFails(t *testing.T) {
 	}
 	t.Cleanup(func() { links[0].Close(); links[1].Close() })
 	_, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0, 1}}, Own: own[0], Peers: map[int]Peer{1: {Link: links[0]}}})
-	if err == nil || err.Error() != "worker:1 is on this host: true; its memory is mapped: false" {
+	if err == nil || err.Error() != "the memory of worker:1 is mapped here: false; but it runs on this host: true" {
 		t.Errorf("%v", err)
 	}
 	if err := links[0].Err(); !errors.Is(err, transport.ErrClosed) {
