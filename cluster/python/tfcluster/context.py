@@ -157,7 +157,8 @@ class Context:
         """
         if self.job_name not in ("chief", "master", "worker"):
             raise RuntimeError(
-                f"ctx.get_data_feed: this task is {self.job_name}:{self.task_index}, and only the chief and the workers get records: "
+                f"ctx.get_data_feed: this task is {self.job_name}:{self.task_index}, and only the chief and the "
+                "workers get records: "
                 "ask ctx.job_name before"
             )
         if self._feed is None:
@@ -192,7 +193,8 @@ class Context:
         """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
         if self.job_name not in ("chief", "worker"):
             raise RuntimeError(
-                f"this task is {self.job_name}:{self.task_index}, and only the chief and the workers make collective calls: "
+                f"this task is {self.job_name}:{self.task_index}, and only the chief and the workers make "
+                "collective calls: "
                 "ask ctx.job_name before"
             )
         return self._channel.service("group", "a collective call")
