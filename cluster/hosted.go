@@ -61,7 +61,7 @@ type PageHost interface {
 }
 
 // ErrEnded means that an engine has ended a driver that it ran.
-var ErrEnded = errors.New("Spark or YARN has ended the cluster")
+var ErrEnded = errors.New("the cluster was ended by Spark or YARN")
 
 // EngineManaged is the key of a request whose driver the engine is to run (--managed).
 const EngineManaged = "managed"

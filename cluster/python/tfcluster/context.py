@@ -158,8 +158,7 @@ class Context:
         if self.job_name not in ("chief", "master", "worker"):
             raise RuntimeError(
                 f"ctx.get_data_feed: this task is {self.job_name}:{self.task_index}, and only the chief and the "
-                "workers get records: "
-                "ask ctx.job_name before"
+                "workers get records: ask ctx.job_name before"
             )
         if self._feed is None:
             from tfcluster.feed import DataFeed
