@@ -1,10 +1,13 @@
 package python
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
@@ -43,6 +46,7 @@ func TestOfProcess(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		awaitArguments(t, cmd)
 		got := OfProcess(cmd.Process.Pid)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
@@ -53,4 +57,16 @@ func TestOfProcess(t *testing.T) {
 	if got := OfProcess(999999999); got != "" {
 		t.Errorf("no process: %q", got)
 	}
+}
+
+// awaitArguments waits until /proc shows the arguments of a process: Start returns a moment before the kernel has set them.
+func awaitArguments(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	path := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline")
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if line, err := os.ReadFile(path); err == nil && bytes.HasPrefix(line, append([]byte(cmd.Args[0]), 0)) {
+			return
+		}
+	}
+	t.Fatalf("%s does not show %q", path, cmd.Args[0])
 }

@@ -57,8 +57,9 @@ func TestHandlerOfNoThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"}, &os.ProcAttr{Files: []*os.File{nil, nil, nil, os.NewFile(uintptr(fd), "memory")}})
+	memory := os.NewFile(uintptr(fd), "memory")
+	defer memory.Close()
+	child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"}, &os.ProcAttr{Files: []*os.File{nil, nil, nil, memory}})
 	if err != nil {
 		t.Fatal(err)
 	}
