@@ -72,8 +72,9 @@ func (r *remote) polled(got []verbs.Completion, err error) {
 	}
 }
 
-// poll returns the next completions. It spins for a short time, because a goroutine that waits for an event takes
-// microseconds to go on; no longer, because a peer on the same machine may need the core.
+// poll returns the next completions. It spins for a time in which an answer of a peer that is not late arrives, because to
+// arm the queue and to wait for an event costs several system calls, and the device an interrupt. It spins no longer,
+// because the tasks need the core while a peer is late.
 func (r *remote) poll() ([]verbs.Completion, error) {
 	into := make([]verbs.Completion, 0, 16)
 	armed := false

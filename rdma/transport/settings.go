@@ -24,7 +24,7 @@ type VerbsSettings struct {
 // DefaultVerbs returns the settings of a port. A connection whose packets are not acknowledged fails after about 9 s; the
 // end of a process is noticed at once, by its stream.
 func DefaultVerbs(device string, port, gid int) VerbsSettings {
-	return VerbsSettings{Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7, Spin: 20 * time.Microsecond}
+	return VerbsSettings{Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7, Spin: 200 * time.Microsecond}
 }
 
 // port is a port of an open device, with the GID by which peers reach it.
