@@ -157,7 +157,7 @@ func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	f.mu.Unlock()
 	var ended bool
 	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_again", map[string]any{"id": f.id}, &ended); err != nil {
-		return nil, fmt.Errorf("read %s from the first record again: %w", f.request.Data, err)
+		return nil, f.unread(" again to the tasks that were restarted", err)
 	}
 	f.begun.Again = true
 	defer f.waits("")
@@ -203,12 +203,20 @@ func (f *Feed) deliver(ctx context.Context) error {
 	var began bool
 	args := map[string]any{"id": f.id, "order": f.order, "epochs": f.request.Epochs}
 	if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_start", args, &began); err != nil {
-		return fmt.Errorf("read %s: %w", f.request.Data, err)
+		return f.unread("", err)
 	}
 	updates := make(chan error, 1)
 	over := make(chan struct{})
 	go func() { updates <- f.receive(over) }() // ends with the stream, which close cancels
 	return f.watch(ctx, updates, over)
+}
+
+// unread returns that the data cannot be read any more, which ends the run's feed.
+func (f *Feed) unread(part string, err error) error {
+	return &result.ClusterError{
+		Text:   fmt.Sprintf("%s could not be fed%s: %v", f.request.Data, part, err),
+		Remedy: "the run fails with its feed: start it again, then train again", Topic: "feed-source",
+	}
 }
 
 // receive takes the driver's updates until the feed is over or is to stop.
@@ -278,7 +286,7 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 		case a := <-python:
 			state := a.fed
 			if a.err != nil {
-				return fmt.Errorf("read %s: %w", f.request.Data, a.err)
+				return f.unread(" to its end", a.err)
 			}
 			for ; reported < len(state.Fed); reported++ {
 				last := reported == f.request.Epochs-1

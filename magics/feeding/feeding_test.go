@@ -186,7 +186,7 @@ func TestFeed(t *testing.T) {
 		},
 		"Python is gone": {
 			dead: bridge.ErrNoPython,
-			want: "read df: the notebook's Python does not answer",
+			want: "df could not be fed to its end: the notebook's Python does not answer",
 		},
 		"the driver is gone": {
 			more: func(d *driver) { close(d.updates) },

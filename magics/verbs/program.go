@@ -56,7 +56,7 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 		return nil, nil
 	case !inv.HasCell && r.GetFramework() == cluster.Plain && inv.isCommand(file):
 		if inv.Has("args") {
-			return nil, command.Usagef(inv.Verb, "--args is for Python programs: %s is a command", command.Shorten(inv.Program, 60))
+			return nil, command.Usagef(inv.Verb, "--args is for Python programs, and %s is a command: write its arguments after it", command.Shorten(inv.Program, 60))
 		}
 		return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...)}, nil
 	case inv.HasCell:

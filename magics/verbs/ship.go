@@ -104,7 +104,7 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 		return nil
 	}
 	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude each other: an environment brings its interpreter")
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
 	}
 	path := Absolute(base, given)
 	if given == "." {
@@ -141,7 +141,7 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) err
 		return nil
 	}
 	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude each other: an environment brings its interpreter")
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
 	}
 	if given == "." {
 		return nil // the notebook's interpreter is of that environment

@@ -114,7 +114,7 @@ def test_a_program_that_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_answers, "PATIENCE", 0.01)
     answers = Written(Piece(1, 1, 0, 10))
     answers.handed(5)
-    with pytest.raises(RuntimeError, match="gave 0 results for 5 records"):
+    with pytest.raises(RuntimeError, match="gave no results within 0 s for the 5 records"):
         answers.await_some()
     answers.give([1] * 5)
     answers.await_some()

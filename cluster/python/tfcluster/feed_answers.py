@@ -52,8 +52,11 @@ class Answers:
             before = len(self._batches)
             patience = 0.0 if self._giver == threading.get_ident() else None if self._giver else PATIENCE
             if before and not self._lock.wait_for(lambda: self._giver and len(self._batches) < before, patience):
+                within = f" within {patience:.0f} s" if patience else ""
                 raise RuntimeError(
-                    f"{self._wrong(0, sum(self._batches))}: give the results of a batch before you read the next one, "
+                    f"main_fun gave no results{within} for the {sum(self._batches):,} records that it has read "
+                    f"({self._task}, batch {self._answered_batches + 1:,} and later): "
+                    "give the results of a batch before you read the next one, "
                     "as in: for batch in feed.as_iterable(100): feed.results(model.predict_on_batch(batch))"
                 )
 
