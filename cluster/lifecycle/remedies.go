@@ -75,6 +75,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 	}
 	switch syscall.Signal(e.GetSignal()) {
 	case 0:
+		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
+			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
+		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
 		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; correct the program or its packages; %%tfcluster start runs it again", t.ID)

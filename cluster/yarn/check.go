@@ -81,15 +81,23 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 		labels[l.GetName()], names = true, append(names, l.GetName())
 	}
 	if label := req.Reserve.GetEngine()[masterLabelKey]; !labels[label] {
-		return fmt.Errorf("--am-node-label %s: YARN does not know this label; give one that it knows: %s", label, strings.Join(append(names, "no other"), ", "))
+		return fmt.Errorf("--am-node-label %s: YARN does not know this label; %s", label, knownLabels(names))
 	}
 	for _, e := range req.Executors {
 		if !labels[e.Each.GetNodeLabel()] {
-			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know; give a label that it knows: %s",
-				e.Task, e.Each.GetNodeLabel(), strings.Join(append(names, "no other"), ", "))
+			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know; %s",
+				e.Task, e.Each.GetNodeLabel(), knownLabels(names))
 		}
 	}
 	return nil
+}
+
+// knownLabels returns which labels can be given.
+func knownLabels(names []string) string {
+	if len(names) == 0 {
+		return "it knows none: give no label"
+	}
+	return "give a label that it knows: " + strings.Join(names, ", ")
 }
 
 // checkMaximum rejects requests above the maximum container size.

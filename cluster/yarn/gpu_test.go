@@ -129,7 +129,7 @@ func reportsMissingGPUs(t *testing.T, h *hadooptest.Cluster, node int, label str
 	defer h.MendGPUs(node)
 	f := harness(t, h).Launch(t, "worker=1", requestGPUs(label)).Reserved()
 	on, _, _ := strings.Cut(h.NodeID(node), ":")
-	for _, want := range []string{"worker:0", on + ": it got no GPU: list the GPUs: ", "nvidia-smi (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."} {
+	for _, want := range []string{"worker:0", on + ": it got no GPU: list the GPUs: ", "nvidia-smi failed (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."} {
 		if !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
 			t.Errorf("%q is not in the one line: %v", want, f)
 		}

@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "asks for 9216 MiB and 1 vcores, no node has as much: ask for at most what the largest has, 8192 MiB and 8 vcores"},
 		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "asks for 5 vcores, a container of this YARN may have 4 (yarn.scheduler.maximum-allocation-vcores)"},
 		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has as much: ask for at most what the largest has, 8192 MiB and 8 vcores and 2 GPUs"},
-		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "it knows fast"},
+		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "give a label that it knows: fast"},
 		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = engineOptions(h, "queue", "nobody") }, "nobody"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
