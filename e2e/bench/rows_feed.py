@@ -75,7 +75,7 @@ class Rates:
         command = [self.place.python, str(PROGRAM), kind, url, "8000"]
         env = {**self.place.env, "PYTHONPATH": str(tfos)}
         done = subprocess.run(command, env=env, cwd=self.place.work, capture_output=True, text=True, timeout=DEADLINE)
-        if done.returncode:
+        if done.returncode or not done.stdout:  # its shutdown may end the program
             self.options.say(f"TensorFlowOnSpark: {done.stderr.strip()[-3000:]}")
             return
         said = json.loads(done.stdout)
