@@ -315,7 +315,7 @@ func (d *driver) serve(ctx context.Context) error {
 		g.Go(func() error { d.watchAddress(watching, addressEvery, serve); return nil })
 	}
 	if d.pages != nil {
-		g.Go(func() error { return d.servePage(watching) })
+		g.Go(func() error { d.servePage(watching); return nil })
 	}
 	if d.opt.Events.Read != nil {
 		g.Go(func() error { d.coord.WatchEvents(watching, d.opt.Events); return nil })

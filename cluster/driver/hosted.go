@@ -129,13 +129,15 @@ func (d *driver) loadStart(ctx context.Context) error {
 	return nil
 }
 
-// servePage serves the cluster's page until ctx ends.
-func (d *driver) servePage(ctx context.Context) error {
+// servePage serves the cluster's page until ctx ends. Without its page the cluster goes on.
+func (d *driver) servePage(ctx context.Context) {
 	page := &webui.Page{Control: d.coord.Control(), LogPage: d.hosting.LogPage, Log: d.log}
 	if d.showsBoard() {
 		page.Board = d.opt.ShowBoard
 	}
-	return page.Serve(ctx, d.pages, d.hosting.Authorize)
+	if err := page.Serve(ctx, d.pages, d.hosting.Authorize); err != nil {
+		d.log.Warn("the cluster's page has ended, and the cluster goes on: %tfcluster status shows the same", "err", err)
+	}
 }
 
 // showsBoard returns whether the page of this hosted driver links to TensorBoard.
