@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster/manifest"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
@@ -36,7 +35,7 @@ func DiffView(d *manifest.Diff) Bundle {
 		view = view.Append(table(d.Changes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Sources)) {
-		view = view.Details("changes in "+visible(name), Bundle{}.Code(strings.Split(visible(strings.TrimRight(d.Sources[name], "\n")), "\n")...))
+		view = view.Details("changes in "+termtext.Visible(name), Bundle{}.Code(strings.Split(termtext.Visible(strings.TrimRight(d.Sources[name], "\n")), "\n")...))
 	}
 	if len(d.Results) > 0 {
 		view = view.Line("results").Append(table(d.Results))
@@ -59,7 +58,7 @@ func ComparisonView(c *manifest.Comparison) Bundle {
 	}
 	t.Head = append(t.Head, "took", "state")
 	for _, r := range c.Rows {
-		row := Row(strconv.Itoa(int(r.Run)), visible(r.Program))
+		row := Row(strconv.Itoa(int(r.Run)), termtext.Visible(r.Program))
 		for _, name := range c.Columns {
 			row = append(row, Cell{Text: fact(r.Differing[name])})
 		}
@@ -80,26 +79,12 @@ func factName(name string) string {
 	if _, err := strconv.Atoi(name); err == nil {
 		return "argument " + name
 	}
-	return command.Shorten(visible(name), maxFact)
+	return command.Shorten(termtext.Visible(name), maxFact)
 }
 
 func fact(value string) string {
 	if value == "" {
 		return "–"
 	}
-	return command.Shorten(visible(strings.ReplaceAll(value, "\n", " ")), maxFact)
-}
-
-// visible returns a text without control characters but line ends: a terminal would obey those of a program's source or
-// of an environment variable.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t':
-			return ' '
-		case unicode.IsControl(r) && r != '\n':
-			return utf8.RuneError
-		}
-		return r
-	}, text)
+	return command.Shorten(termtext.Visible(strings.ReplaceAll(value, "\n", " ")), maxFact)
 }

@@ -7,7 +7,7 @@ var steps = [...]struct{ cause, step string }{
 	{"no space left on device", "free space on that disk"},
 	{"disk quota exceeded", "remove files there, or ask for a larger quota"},
 	{"read-only file system", "name a place that can be written"},
-	{"permission denied", "give this user access to it, or name another"},
+	{"permission denied", "give this user access to it, or name another path"},
 	{"operation not permitted", "give this user the right to do that"},
 	{"too many open files", "raise the limit of open files: ulimit -n"},
 	{"cannot allocate memory", "free memory on that host"},

@@ -2,12 +2,12 @@ package snapshot
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
 // Limits of a snapshot. What a program reports is not trusted, so they apply to that too.
@@ -30,15 +30,7 @@ func oneLine(s string, n int) string { return limited(strings.ReplaceAll(s, "\n"
 
 // limited returns valid UTF-8 text without control characters but line ends, shortened to n bytes.
 func limited(s string, n int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t':
-			return ' '
-		case unicode.IsControl(r) && r != '\n':
-			return utf8.RuneError
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
+	s = termtext.Visible(s)
 	if len(s) <= n {
 		return s
 	}
