@@ -213,7 +213,7 @@ func TestMetadata(t *testing.T) {
 	metadata := string(read(t, z, "/METADATA"))
 	for _, want := range []string{
 		"Version: " + version(t), "License-Expression: Apache-2.0", "License-File: LICENSE", "Requires-Python: >=3.11",
-		"Requires-Dist: cloudpickle", "Requires-Dist: ipykernel", "Requires-Dist: jupyter-server-proxy>=4.2",
+		"Requires-Dist: cloudpickle", "Requires-Dist: ipykernel", "Requires-Dist: jupyter-server-proxy>=4.2", "Requires-Dist: pyarrow",
 		"Provides-Extra: jax", "Provides-Extra: spark", "Provides-Extra: tensorflow", "Provides-Extra: torch", "Description-Content-Type: text/markdown",
 	} {
 		if !strings.Contains(metadata, "\n"+want+"\n") {

@@ -37,6 +37,21 @@ finally:
     client.stop_channels()
     manager.shutdown_kernel()
 """
+FED = (
+    "%tfcluster reserve --workers 2",
+    """
+import numpy as np
+data = {"x": np.arange(10_000, dtype="float32")}
+def count(args, ctx):
+    feed, n = ctx.get_data_feed(), 0
+    while not feed.should_stop():
+        n += len(feed.next_batch(100))
+    return n
+""",
+    "%tfcluster start count",
+    "run = %tfcluster train data --epochs 2\nprint(sum(run.results.values()), 'records')",
+    "%tfcluster shutdown",
+)
 PREFIX = "import sys, tfcluster; print('kernel of', sys.prefix)"
 
 
@@ -136,11 +151,14 @@ def test_one_command(place: Place, dist: pathlib.Path) -> None:
         browser = subprocess.run(command, cwd=ROOT, env=os.environ | pip, capture_output=True, text=True)
         assert browser.returncode == 0, browser.stdout
     assert "accuracy" in place.run(prefix / "bin/tfcluster", "run", "--workers", "2", "train.py", "2")
+    assert "20000 records" in place.cells(prefix / "bin" / "python", "tfcluster", *FED)
 
 
 def test_what_pip_installs_and_removes(place: Place, dist: pathlib.Path) -> None:
     """The kernel, the magics in a plain ipykernel, the extension and the proxy's entry; after uninstall nothing."""
-    prefix = place.environment("my env", "cloudpickle", "ipykernel", "jupyter-server-proxy>=4.2", "jupyterlab")
+    prefix = place.environment(
+        "my env", "cloudpickle", "ipykernel", "jupyter-server-proxy>=4.2", "pyarrow", "jupyterlab"
+    )
     python = prefix / "bin" / "python"
     before = listing(prefix)
     install(place, prefix, dist)
@@ -264,7 +282,9 @@ def test_laid_out_as_by_conda(place: Place, dist: pathlib.Path) -> None:
     assert f"task of {prefix}" in place.run(*run)
     active = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": "mine", "PATH": f"{prefix}/bin:{place.env['PATH']}"}
     assert f"task of {prefix}" in place.run(*run, **active)
-    place.run(python, "-m", "pip", "uninstall", "-q", "-y", "--break-system-packages", "tfcluster", "cloudpickle")
+    place.run(
+        python, "-m", "pip", "uninstall", "-q", "-y", "--break-system-packages", "tfcluster", "cloudpickle", "pyarrow"
+    )
     assert listing(prefix) - before == set()
 
 

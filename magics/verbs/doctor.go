@@ -124,7 +124,7 @@ func fullPath(program string) string {
 
 func (inv *invocation) findPython(ctx context.Context) []finding {
 	interpreter := inv.interpreter()
-	got, err := python.Versions(ctx, interpreter, append(jupyterPackages(), "ipykernel", "cloudpickle", "tensorflow", "keras")...)
+	got, err := python.Versions(ctx, interpreter, append(jupyterPackages(), "ipykernel", "cloudpickle", "pyarrow", "tensorflow", "keras")...)
 	if err != nil {
 		return []finding{{what: "Python", found: err.Error(), remedy: "repair it, or name a Python " + pythons() + ": tfcluster install --user --python PATH"}}
 	}
@@ -154,8 +154,8 @@ func findPackages(interpreter string, got map[string]string) []finding {
 	for _, p := range []struct{ name, why string }{
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
-		{"tensorflow", "what the tasks run"},
-		{"keras", ""},
+		{"pyarrow", "carries DATA of train, evaluate and inference to the tasks"},
+		{"tensorflow", "what the tasks run"}, {"keras", ""},
 	} {
 		f := finding{what: p.name, found: got[p.name]}
 		if f.found == "" {

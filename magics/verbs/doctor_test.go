@@ -94,7 +94,7 @@ func TestPythonVersions(t *testing.T) {
 		t.Errorf("pyproject.toml has classifiers for %v, doctor knows %v", listed, tested)
 	}
 	text := func(version, tensorflow string) string {
-		return doctorView(findPackages("/usr/bin/python3", map[string]string{"python": version, "ipykernel": "7", "cloudpickle": "3", "tensorflow": tensorflow}), "").Text
+		return doctorView(findPackages("/usr/bin/python3", map[string]string{"python": version, "ipykernel": "7", "cloudpickle": "3", "pyarrow": "26", "tensorflow": tensorflow}), "").Text
 	}
 	for _, tt := range []struct {
 		version, tensorflow, want, not string

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -262,6 +263,13 @@ def test_data_that_cannot_be_fed(data: Any, says: str) -> None:
     with pytest.raises(UsageError) as refused:
         feed_notebook.describe(data, {})
     assert says in str(refused.value)
+
+
+def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal says what to install where, before a task waits for records."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="carried by pyarrow, .* -m pip install pyarrow, then train again"):
+        feed_notebook.describe(np.arange(2), {})
 
 
 def test_columns_that_are_chosen() -> None:

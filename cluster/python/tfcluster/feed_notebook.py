@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -39,7 +41,15 @@ def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def describe(value: Any, plan: Mapping[str, Any]) -> Source:
     """The source that a value is; UsageError where it cannot be fed."""
-    for kind in (_spark_frame, _pandas, _arrow, _numpy, _dict, _iterator):
+    source = _spark_frame(value, plan)
+    if source is not None:  # tasks of Spark read it, with their own pyarrow
+        return source
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError(
+            f"DATA is carried by pyarrow, which {sys.executable} does not have: run {sys.executable} -m pip install "
+            "pyarrow, then train again"
+        )
+    for kind in (_pandas, _arrow, _numpy, _dict, _iterator):
         source = kind(value, plan)
         if source is not None:
             return source
