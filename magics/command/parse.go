@@ -241,7 +241,7 @@ func (b *binder) unknownOption(given string) error {
 	if len(names) == 0 {
 		return Usagef(b.Verb, "no option %s: %s takes none", given, b.Verb.Name)
 	}
-	return Usagef(b.Verb, "no option %s; help %s lists them", given, b.Verb.Name)
+	return Usagef(b.Verb, "no option %s: write %s; help %s lists the options", given, b.Verb.Synopsis(), b.Verb.Name)
 }
 
 // warn adds a warning about an argument of the program that looks like an option of ours.

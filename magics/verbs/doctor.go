@@ -155,7 +155,8 @@ func findPackages(interpreter string, got map[string]string) []finding {
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
 		{"pyarrow", "carries DATA of train, evaluate and inference to the tasks"},
-		{"tensorflow", "what the tasks run"}, {"keras", ""},
+		{"tensorflow", "what the tasks run"},
+		{"keras", ""},
 	} {
 		f := finding{what: p.name, found: got[p.name]}
 		if f.found == "" {
