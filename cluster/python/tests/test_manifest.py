@@ -65,13 +65,13 @@ def test_function(tmp_path: Path) -> None:
     program = textwrap.dedent(body)
     (tmp_path / "nb.py").write_text(program)
     make = f"""
-        import cloudpickle, linecache, sys
+        import linecache, sys
+        from tfcluster import shipping
         source = open({str(tmp_path / "nb.py")!r}).read()
         linecache.cache["Cell In[3]"] = (len(source), None, source.splitlines(keepends=True), "Cell In[3]")
         names = {{"__name__": "__main__"}}
         exec(compile(source, "Cell In[3]", "exec"), names)
-        program = {{"function": names["main_fun"], "sources": {{"Cell In[3]": source}}}}
-        sys.stdout.buffer.write(cloudpickle.dumps(program))
+        sys.stdout.buffer.write(shipping.pickle_program(names["main_fun"], "main_fun", 1 << 20, 1 << 20)[0])
     """
     made = subprocess.run([sys.executable, "-c", textwrap.dedent(make)], stdout=subprocess.PIPE, check=True)
     (tmp_path / "args").write_bytes(

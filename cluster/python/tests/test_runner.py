@@ -1,6 +1,7 @@
 """What the runner does around a program, in fresh interpreters."""
 
 import json
+import linecache
 import os
 import pickle
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import Agent
 
-from tfcluster import modules, runner
+from tfcluster import modules, runner, shipping
 
 
 class Ran:
@@ -173,17 +174,21 @@ def test_what_main_fun_takes(tmp_path: Path, parameters: str, returned: str, wan
     assert json.loads(ran.said("result")["json"]) == want
 
 
-def test_sources_of_a_function_make_its_traceback(tmp_path: Path) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")
-    source = "def main_fun(args, ctx):\n    raise ValueError('x')\n"
+def shipped(source: str, filename: str) -> bytes:
+    """main_fun of a source as it is sent to the tasks."""
+    pytest.importorskip("cloudpickle")
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace: dict = {"__name__": "__main__"}
-    exec(compile(source, "/tmp/ipykernel_1/2.py", "exec"), namespace)
-    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"/tmp/ipykernel_1/2.py": source}})
+    exec(compile(source, filename, "exec"), namespace)
+    return shipping.pickle_program(namespace["main_fun"], "main_fun", 1 << 20, 1 << 20)[0]
+
+
+def test_sources_of_a_function_make_its_traceback(tmp_path: Path) -> None:
+    body = shipped("def main_fun(args, ctx):\n    raise ValueError('x')\n", "/tmp/ipykernel_1/2.py")
     assert "raise ValueError('x')" in run(tmp_path, body, kind="function").stderr
 
 
 def test_autograph_finds_the_source_of_a_function(tmp_path: Path) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")
     pytest.importorskip("tensorflow")
     source = textwrap.dedent(
         """
@@ -196,10 +201,7 @@ def test_autograph_finds_the_source_of_a_function(tmp_path: Path) -> None:
             return float(tf.function(negate)(tf.constant(-3.0)))
         """
     )
-    namespace: dict = {"__name__": "__main__"}
-    exec(compile(source, "Cell In[2]", "exec"), namespace)
-    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"Cell In[2]": source}})
-    ran = run(tmp_path, body, kind="function")
+    ran = run(tmp_path, shipped(source, "Cell In[2]"), kind="function")
     assert json.loads(ran.said("result")["json"]) == 3.0, ran.stderr
 
 

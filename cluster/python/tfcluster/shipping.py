@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import dis
 import io
 import linecache
+import operator
 import os
 import sys
 import zipfile
@@ -79,15 +79,15 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
         """Collects the source of each code object that it pickles, and names cells as IPython's tracebacks do."""
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, CodeType):
-                name = cell_name(value.co_filename) or value.co_filename
-                if name not in sources:
-                    linecache.checkcache(value.co_filename)
-                    if text := "".join(linecache.getlines(value.co_filename)):
-                        sources[name] = text
-                if name != value.co_filename:  # copying code returns the code itself
-                    return copy.copy, (value.replace(co_filename=name),)
-            return super().reducer_override(value)
+            if not isinstance(value, CodeType) or not value.co_filename:
+                return super().reducer_override(value)
+            name = cell_name(value.co_filename) or value.co_filename
+            if name not in sources:
+                linecache.checkcache(value.co_filename)
+                if text := "".join(linecache.getlines(value.co_filename)):
+                    sources[name] = text
+            # From 3.1.3 on cloudpickle gives all code the same file name: the task replaces it by the code's own.
+            return operator.methodcaller("replace", co_filename=name), (value.replace(co_filename=""),)
 
     out = io.BytesIO()
     # In this order: the sources are complete once the function is pickled.
