@@ -169,6 +169,26 @@ func TestPanelWatches(t *testing.T) {
 	second.state("a change after another panel is closed", words("stopping"))
 }
 
+// TestPanelOfADriverThatEnds: a stream that the driver ends, as at a shutdown, is no problem to show.
+func TestPanelOfADriverThatEnds(t *testing.T) {
+	t.Parallel()
+	s, _, f := reserved(t)
+	p := panelOf(t, s)
+	p.say(`{"type":"show"}`)
+	p.state("the cluster", words("ready"))
+	close(f.over)
+	f.show(t, func(st *clusterpb.ClusterStatus) { st.State = "running" }) // what the next look finds
+	for {
+		m := p.next()
+		if m["problem"] != "" {
+			t.Fatalf("the panel shows %q", m["problem"])
+		}
+		if c, _ := m["cluster"].(map[string]any); c != nil && c["words"] == "running" {
+			return
+		}
+	}
+}
+
 // TestHiddenPanel: a panel that nobody looks at gets no message but answers.
 func TestHiddenPanel(t *testing.T) {
 	t.Parallel()

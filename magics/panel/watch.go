@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -179,7 +181,10 @@ func watchCluster(ctx context.Context, of *session.State, name string, put func(
 				return nil
 			}
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return m.Explain(err)
 		}
 		put(ctx, update{status: st})

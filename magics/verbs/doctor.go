@@ -131,10 +131,9 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	return append(findPackages(interpreter, got), inv.findJupyter(ctx, interpreter, got)...)
 }
 
-// The minor versions of Python 3 that tfcluster is tested with. TensorFlow has wheels for these alone.
+// The minor versions of Python 3 that tfcluster is tested with. TensorFlow has wheels for these alone. pythons names them.
 const oldestPython, newestPython = 11, 13
 
-// pythons names these versions.
 func pythons() string { return fmt.Sprintf("3.%d to 3.%d", oldestPython, newestPython) }
 
 // findPackages compares the notebook's Python, and the versions of its packages, with what tasks need.
