@@ -240,7 +240,7 @@ func TestWatchersDoNotKeepTheCluster(t *testing.T) {
 			if last != nil && !proto.Equal(last, got[len(got)-1]) {
 				t.Errorf("the last status is %v, and %v", last, got[len(got)-1])
 			}
-			if last = got[len(got)-1]; last.GetState() != "released" {
+			if last = got[len(got)-1]; last.GetState() != "released" || len(last.GetExecutors()) > 0 || last.GetWaiting() != "" {
 				t.Errorf("the last status is %v", last)
 			}
 		}

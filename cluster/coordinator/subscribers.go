@@ -263,7 +263,7 @@ func (c *Coordinator) lastWords() *clusterpb.ClusterStatus {
 	defer c.subs.mu.Unlock()
 	st := c.clusterStatus()
 	if c.lc.State() == lifecycle.Releasing {
-		st.State = "released"
+		st.State, st.Executors, st.Waiting = "released", nil, "" // their connections broke because they were ended
 	}
 	return st
 }
