@@ -85,8 +85,10 @@ func TestStacks(t *testing.T) {
 			c.awaitLine("ready")
 			pid := c.started(1)
 			var s *clusterpb.Snapshot
-			// Until the command is executed, and waited for.
-			for round := int32(1); len(s.GetChildren()) == 0 || s.GetChildren()[0].GetCommand() != "sleep 600" || s.GetProcess().GetState() != "S"; round++ {
+			// Until the command is executed, and waited for: a thread that is about to sleep has
+			// its state already, and no wait channel yet.
+			for round := int32(1); len(s.GetChildren()) == 0 || s.GetChildren()[0].GetCommand() != "sleep 600" ||
+				s.GetProcess().GetState() != "S" || s.GetThreads()[0].GetWaitChannel() == ""; round++ {
 				s = c.snapshot(1, round)
 			}
 			if s.GetTask() != "worker:0" || s.GetHost() != "here" || s.GetExecutorId() != "0" || s.GetRun() != 1 || int(s.GetPid()) != pid || s.GetUnixNano() == 0 {

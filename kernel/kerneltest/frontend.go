@@ -272,11 +272,18 @@ func (f *Frontend) ReplyControl(msgType, parent string) *wire.Message {
 	return f.next(f.control, msgType, parent)
 }
 
-// Executed reads an execute_reply with this status.
-func (f *Frontend) Executed(parent, status string) wire.ExecuteReply {
+// ExecuteReply reads an execute_reply.
+func (f *Frontend) ExecuteReply(parent string) wire.ExecuteReply {
 	f.t.Helper()
 	var r wire.ExecuteReply
 	f.content(f.Reply("execute_reply", parent), &r)
+	return r
+}
+
+// Executed reads an execute_reply with this status.
+func (f *Frontend) Executed(parent, status string) wire.ExecuteReply {
+	f.t.Helper()
+	r := f.ExecuteReply(parent)
 	if r.Status != status {
 		f.t.Fatalf("execute_reply %+v, want %s", r, status)
 	}
@@ -307,9 +314,7 @@ func (f *Frontend) Until(parent string) []*wire.Message {
 func (f *Frontend) Run(code string) (wire.ExecuteReply, string) {
 	f.t.Helper()
 	id := f.Execute(code)
-	var r wire.ExecuteReply
-	f.content(f.Reply("execute_reply", id), &r)
-	return r, f.Text(f.Until(id))
+	return f.ExecuteReply(id), f.Text(f.Until(id))
 }
 
 // Text returns the stream text among messages.
