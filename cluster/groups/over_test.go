@@ -13,18 +13,18 @@ import (
 // TestFail: why a group is over, from what one member saw, what the others answer and who has left; all hear the same.
 func TestFail(t *testing.T) {
 	t.Parallel()
-	late := &clusterpb.GroupFailure{Call: 5, What: "barrier", Late: true, Reason: "1s have passed", Waits: []string{"worker:1"}}
+	late := &clusterpb.GroupFailure{Call: 5, What: "barrier", Late: true, Reason: "the timeout= of 1s has passed", Waits: []string{"worker:1"}}
 	for name, c := range map[string]struct {
 		failure *clusterpb.GroupFailure
 		said    map[string]*clusterpb.GroupProgress // the others' answers
 		leaves  string
 		want    string
 	}{
-		"not arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5, Calling: true}, "worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive: 1s have passed"},
-		"in an earlier call": {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 4, Calling: true}}, want: "barrier: the executor of worker:2 does not answer: 1s have passed"},
-		"two":                {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}, "worker:1": {Calls: 1}}, want: "barrier: worker:1, worker:2 did not arrive: 1s have passed"},
-		"both kinds":         {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive, the executor of worker:1 does not answer: 1s have passed"},
-		"all arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5}, "worker:2": {Calls: 6}}, want: "barrier: all have arrived, but worker:0 gets nothing from worker:1: 1s have passed"},
+		"not arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5, Calling: true}, "worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive: the timeout= of 1s has passed"},
+		"in an earlier call": {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 4, Calling: true}}, want: "barrier: the executor of worker:2 does not answer: the timeout= of 1s has passed"},
+		"two":                {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}, "worker:1": {Calls: 1}}, want: "barrier: worker:1, worker:2 did not arrive: the timeout= of 1s has passed"},
+		"both kinds":         {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive, the executor of worker:1 does not answer: the timeout= of 1s has passed"},
+		"all arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5}, "worker:2": {Calls: 6}}, want: "barrier: all have arrived, but worker:0 gets nothing from worker:1: the timeout= of 1s has passed"},
 		"left meanwhile":     {failure: late, leaves: "worker:2", want: "worker:2 has left the group"},
 		"lost":               {failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"}, want: "worker:0 lost the connection to worker:1: EOF"},
 		"another one left":   {failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"}, leaves: "worker:2", want: "worker:2 has left the group"},

@@ -102,7 +102,7 @@ def test_errors(notebook: Notebook) -> None:
     assert "but their arrays have different types or shapes" in cell.error, cell.error
     notebook.ok(LATE)
     cell = notebook.fails("%tfcluster start --wait main_fun")
-    assert "barrier: worker:1 did not arrive: 1s have passed" in cell.error, cell.error
+    assert "barrier: worker:1 did not arrive: the timeout= of 1s has passed" in cell.error, cell.error
 
 
 def test_killed(notebook: Notebook, env: dict[str, str]) -> None:

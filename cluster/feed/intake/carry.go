@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -17,23 +18,24 @@ const carryChunk = 256 << 10
 
 // carry serves a producer on another host, whose connection the driver carries, until it ends.
 func (i *Intake) carry(ctx context.Context, connection int64) {
-	ours, theirs, err := unixsock.Pair()
-	if err != nil {
-		i.cfg.Log.Warn("a producer on another host is not served", "task", i.cfg.Task, "err", err)
-		return // the driver gives the producer up
-	}
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer ours.Close()
-	work.Go(func() { i.serve(ctx, theirs, true) })
 	stream, err := i.cfg.Client.Carry(ctx)
 	if err == nil {
 		err = stream.Send(&clusterpb.FeedBytes{Connection: connection})
 	}
 	if err != nil {
 		i.cfg.Log.Info("a producer on another host is not served", "task", i.cfg.Task, "err", err)
+		return // the driver closes the producer's connection
+	}
+	ours, theirs, err := unixsock.Pair()
+	if err != nil {
+		i.cfg.Log.Warn("a producer on another host is not served", "task", i.cfg.Task, "err", err)
+		refuse(stream, fmt.Sprintf("the agent of %s cannot serve a producer on another host: %v", i.cfg.Task, err))
 		return
 	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer ours.Close()
+	work.Go(func() { i.serve(ctx, theirs, true) })
 	said := make(chan struct{})
 	work.Go(func() {
 		defer close(said)
@@ -42,6 +44,14 @@ func (i *Intake) carry(ctx context.Context, connection int64) {
 	fromDriver(stream, ours)
 	_ = ours.CloseWrite() // the producer has ended: serve ends, then toDriver
 	<-said
+}
+
+// refuse ends a carried connection; the producer reports the reason.
+func refuse(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes], reason string) {
+	line, _ := json.Marshal(message{Op: "stop", Reason: reason}) // never fails
+	_ = stream.Send(&clusterpb.FeedBytes{Data: append(line, '\n')})
+	_ = stream.CloseSend()
+	fromDriver(stream, io.Discard)
 }
 
 // toDriver passes on what the holder says to a producer, until it has said everything.

@@ -53,6 +53,12 @@ func (d *fakeDriver) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, 
 func (b *bed) carried(number int64) *carriedConn {
 	b.t.Helper()
 	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Connect{Connect: &clusterpb.FeedConnect{Connection: number}}})
+	return b.taken(number)
+}
+
+// taken returns the connection that the holder has taken.
+func (b *bed) taken(number int64) *carriedConn {
+	b.t.Helper()
 	select {
 	case c := <-b.conns:
 		if c.number != number {
@@ -118,6 +124,30 @@ func (c *carriedConn) lease(b *bed) {
 	if m := c.hear("lease"); m.Size != slots*pageSize || m.Slots != slots {
 		b.t.Errorf("lease %+v", m)
 	}
+}
+
+// TestRefuse: a producer on another host that cannot be served hears why.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	stream, err := b.in.cfg.Client.Carry(t.Context())
+	if err == nil {
+		err = stream.Send(&clusterpb.FeedBytes{Connection: 7})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := b.taken(7)
+	refused := make(chan struct{})
+	go func() {
+		defer close(refused)
+		refuse(stream, "too many open files")
+	}()
+	if m := c.hear("stop"); m.Reason != "too many open files" {
+		t.Errorf("heard %+v", m)
+	}
+	close(c.end)
+	<-refused
 }
 
 // TestCarried: the batches of a producer on another host reach the program, and results come back.

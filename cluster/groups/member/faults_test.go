@@ -131,7 +131,7 @@ func TestStopped(t *testing.T) {
 						close(resume)
 					}
 				})
-				onlyNames(t, got, all, rank, "did not arrive: 300ms have passed")
+				onlyNames(t, got, all, rank, "did not arrive: the timeout= of 300ms has passed")
 			}
 		})
 	}

@@ -190,7 +190,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	if err != nil {
 		return answer{Op: "failed", Reason: err.Error(), Again: true}
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the timeout= of %v has passed", limit))
 	defer cancel()
 	before := group.Next()
 	m.count(1, true)
