@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,6 +43,30 @@ func TestSizes(t *testing.T) {
 			if !strings.HasSuffix(f, "_test.go") {
 				s.declarations(name, filepath.Join(p.Dir, f))
 			}
+		}
+	}
+}
+
+// TestSizesOfScripts: no file in Python or TypeScript exceeds the limit, tests too.
+func TestSizesOfScripts(t *testing.T) {
+	t.Parallel()
+	s := sizes{t}
+	for _, folder := range []string{"cluster", "e2e", "notebooks", "tensorboard", "jupyter-ext/src"} {
+		found := 0
+		err := filepath.WalkDir(folder, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() && d.Name() == "node_modules" {
+				return cmp.Or(err, fs.SkipDir)
+			}
+			if !slices.Contains([]string{".py", ".ts", ".tsx", ".mjs"}, path.Ext(file)) {
+				return nil
+			}
+			found++
+			n, err := lines(file)
+			s.check(file+" lines", n, maxLines)
+			return err
+		})
+		if err != nil || found == 0 {
+			t.Errorf("%s: %d files, %v", folder, found, err)
 		}
 	}
 }
