@@ -31,7 +31,7 @@ func (c *Connection) Encrypted() bool { return c.curve != nil }
 
 // ErrCurve is returned for a connection file whose CURVE keys cannot be used. The wrapping error
 // contains no part of a key.
-var ErrCurve = errors.New("the CURVE keys of the connection file cannot be used")
+var ErrCurve = errors.New("its CURVE keys cannot be used")
 
 // ReadConnection reads a connection file and checks that its settings are supported.
 func ReadConnection(path string) (*Connection, error) {

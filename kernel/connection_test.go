@@ -37,7 +37,7 @@ func TestReadConnection(t *testing.T) {
 		{name: "ipc", in: `{"ip":"/tmp/x","transport":"ipc","shell_port":1}`},
 		{name: "curve", in: curveFile(t, curvePublic, curveSecret)},
 		{name: "no curve", in: `{"transport":"tcp","curve_publickey":null,"curve_secretkey":null}`},
-		{name: "curve without secret", in: curveFile(t, curvePublic, ""), is: kernel.ErrCurve, want: `(secret key); start the kernel again`},
+		{name: "curve without secret", in: curveFile(t, curvePublic, ""), is: kernel.ErrCurve, want: `its CURVE keys cannot be used: the secret key is malformed: a CURVE key is 32 bytes in Z85, which are 40 characters; start the kernel again`},
 		{name: "curve without public", in: curveFile(t, "", curveSecret), is: kernel.ErrCurve, want: `set transport_encryption of Jupyter's kernel manager to "disabled"`},
 		{name: "other pair", in: curveFile(t, curveSecret, curvePublic), is: kernel.ErrCurve, want: "does not belong"},
 		{name: "number", in: `{"transport":"tcp","curve_secretkey":12345678}`, want: "read connection file"},

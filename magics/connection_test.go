@@ -211,6 +211,26 @@ func TestSilentDriver(t *testing.T) {
 	}
 }
 
+// TestReattachToSilentDriver: the first cell of the next kernel says what the driver's silence means and what to do,
+// without gRPC's words.
+func TestReattachToSilentDriver(t *testing.T) {
+	t.Parallel()
+	late := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+	for want, silent := range map[string]bool{
+		"cluster local-1 cannot be attached again: the driver of cluster local-1, process 4711, does not answer; %tfcluster reset -c local-1 ends it":  true,
+		"cluster local-1 is attached, but its state is unknown (%tfcluster status -c local-1 asks again): the cluster's driver did not answer in time": false,
+	} {
+		d := newFakeDrivers(t)
+		f := d.add(&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Owner: "kernel-1.json", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+		d.silent["local-1"], f.gone = silent, late
+		out := newRecord()
+		_, _ = runCode(t.Context(), newTestSession(t, d, "kernel-1.json"), "%tfcluster status", out, nil) // fails
+		if text := out.settle(); !strings.Contains(text, want) || strings.Contains(text, "rpc error") {
+			t.Errorf("the first cell says\n%s", text)
+		}
+	}
+}
+
 // interceptors make every call of a fake driver fail once it is gone.
 func (f *fakeCluster) interceptors() []grpc.ServerOption {
 	return []grpc.ServerOption{

@@ -116,7 +116,7 @@ func TestPlainForkerKilled(t *testing.T) {
 	if err := unix.Kill(forker, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "that tasks are forked from (the zygote) was killed") {
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "that tasks are forked from (the zygote) ended unexpectedly") {
 		t.Errorf("exited %v", x)
 	}
 	awaitEnd(t, "the task", task)

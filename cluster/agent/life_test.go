@@ -143,7 +143,7 @@ print("zygote", os.getppid(), flush=True)`)))
 	if err := unix.Kill(zygote, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if x := c.exited(1); x.GetReason() != "the process that tasks are forked from (the zygote) was killed" || x.GetSignal() != 9 {
+	if x := c.exited(1); x.GetReason() != "the process that tasks are forked from (the zygote) ended unexpectedly" || x.GetSignal() != 9 {
 		t.Errorf("exited %v", x)
 	}
 	awaitEnd(t, "the task", task)

@@ -67,7 +67,7 @@ agent.recv(1)
 	c.warmed()
 	c.prepare(1, 0)
 	c.launch(c.cell(1, "print('never')"))
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "that tasks are forked from (the zygote) was killed") {
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "that tasks are forked from (the zygote) ended unexpectedly") {
 		t.Errorf("exited %v", x)
 	}
 }

@@ -86,7 +86,7 @@ func (f *FS) explain(verb string, at location, err error) error {
 	case answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
-	return fmt.Errorf("%s: %w: no successful call to %s for %s: %w: see that the NameNode runs, and that HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
+	return fmt.Errorf("%s: %w: no call succeeded at %s within %s: %w; check that the NameNode runs, and that HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
 }
 
 // cause returns the error without the path, which the message already has.

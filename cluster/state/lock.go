@@ -27,25 +27,25 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "driver.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock cluster %s: %w", name, err)
+		return nil, fmt.Errorf("the folder of cluster %s cannot be locked: %w", name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
 		err := lockfile.Try(f, lockfile.Exclusive)
 		if err == nil && !lockfile.IsCurrent(f) { // the cluster was removed at the same time
-			err = errors.New("the cluster's folder was removed meanwhile: repeat the command")
+			err = errors.New("another command has just removed it; repeat the command")
 		}
 		if err == nil {
 			return f, nil
 		}
 		switch {
 		case !errors.Is(err, lockfile.ErrHeld):
-			err = fmt.Errorf("lock cluster %s: %w", name, err)
+			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w", name, err)
 		case driverLives(name):
 			err = nameTaken(name)
 		case ctx.Err() != nil:
-			err = fmt.Errorf("lock cluster %s: another driver for it is starting: repeat the command in a moment", name)
+			err = fmt.Errorf("another driver of cluster %s is starting: repeat the command in a moment", name)
 		default: // a killed driver holds the lock until all its threads have ended
 			select {
 			case <-ctx.Done():

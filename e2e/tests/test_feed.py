@@ -64,7 +64,7 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "there is no name" in cell.error or "no name" in cell.error, cell.all
     notebook.ok("word = 'text'")
     cell = notebook.fails("%tfcluster train word")
-    assert "DATA is a str: a Spark or pandas DataFrame" in cell.error, cell.all
+    assert "word cannot be fed: it is a str: give a Spark or pandas DataFrame" in cell.error, cell.all
     cell = notebook.ok("run = %tfcluster train records --more\nrun.state")
     assert cell.result == "'running'" and "fed 1,000" in cell.all, cell.all
     cell = notebook.fails("%tfcluster evaluate records")

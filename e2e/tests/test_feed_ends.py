@@ -104,9 +104,9 @@ def shuffled(split, records):  # the second attempt has the same first record, a
         "numbers.mapPartitionsWithIndex(shuffled)": "computed again in another order: 1,000 of its records",
         "numbers.map(lambda i: 1 // (i - 5000))": "ZeroDivisionError",
         "numbers.map(lambda i: i if i < 5000 else None)": "NULL",
-        "numbers.map(lambda i: (i,) * (1 + (i == 5000)))": "2 values, the first record of DATA has 1",
+        "numbers.map(lambda i: (i,) * (1 + (i == 5000)))": "is a tuple of length 2, but the first record of DATA is",
         "numbers.map(lambda i: i if i < 5000 else 'text')": "in the first record of DATA it is int64",
-        "numbers.map(lambda i: object)": "the records of DATA have a type",
+        "numbers.map(lambda i: object)": "its first record contains a value of type type",
     }.items():
         notebook.ok(f"data = {expression}")
         cell = notebook.fails("%tfcluster train data")

@@ -50,7 +50,9 @@ def check(notebook: Notebook, reserve: str) -> None:
     )
     assert "exists already" in notebook.fails("%tfcluster inference data --columns x --output found").error
     away = notebook.fails("%tfcluster inference data --columns x --output nosuchfs://away/found").error
-    assert "--output nosuchfs://away/found cannot be looked at: " in away, away
+    assert "--output nosuchfs://away/found: Spark cannot look there: " in away and "No FileSystem for scheme" in away, (
+        away
+    )
     notebook.ok("%tfcluster shutdown --force")
     cell = notebook.ok(CHECK)
     said = cell.text.splitlines()

@@ -17,8 +17,8 @@ type CurveKeys struct{ public, secret [keySize]byte }
 
 // Errors of ParseCurveKeys; they contain no part of a key.
 var (
-	ErrCurveKey  = errors.New("zmtp: not a CURVE key: 40 characters of Z85 are wanted")
-	ErrCurvePair = errors.New("zmtp: the CURVE public key does not belong to the secret key")
+	ErrCurveKey  = errors.New("a CURVE key is 32 bytes in Z85, which are 40 characters")
+	ErrCurvePair = errors.New("the public key does not belong to the secret key")
 )
 
 const (
@@ -30,10 +30,10 @@ const (
 func ParseCurveKeys(public, secret string) (*CurveKeys, error) {
 	k := &CurveKeys{}
 	if !decodeKey(&k.public, public) {
-		return nil, fmt.Errorf("%w (public key)", ErrCurveKey)
+		return nil, fmt.Errorf("the public key is malformed: %w", ErrCurveKey)
 	}
 	if !decodeKey(&k.secret, secret) {
-		return nil, fmt.Errorf("%w (secret key)", ErrCurveKey)
+		return nil, fmt.Errorf("the secret key is malformed: %w", ErrCurveKey)
 	}
 	derived, err := curve25519.X25519(k.secret[:], curve25519.Basepoint)
 	if err != nil || subtle.ConstantTimeCompare(derived, k.public[:]) == 0 {

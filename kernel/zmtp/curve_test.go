@@ -36,10 +36,10 @@ func TestParseCurveKeys(t *testing.T) {
 	}{
 		{"pair", testPublic, testSecret, ""},
 		{"swapped", testSecret, testPublic, "does not belong"},
-		{"short", testPublic[1:], testSecret, "(public key)"},
-		{"secret missing", testPublic, "", "(secret key)"},
-		{"no digit", testPublic, "~" + testSecret[1:], "(secret key)"},
-		{"over 32 bits", testPublic, "#####" + testSecret[5:], "(secret key)"},
+		{"short", testPublic[1:], testSecret, "the public key is malformed"},
+		{"secret missing", testPublic, "", "the secret key is malformed"},
+		{"no digit", testPublic, "~" + testSecret[1:], "the secret key is malformed"},
+		{"over 32 bits", testPublic, "#####" + testSecret[5:], "the secret key is malformed"},
 	} {
 		keys, err := zmtp.ParseCurveKeys(tt.public, tt.secret)
 		switch {

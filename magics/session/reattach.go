@@ -7,7 +7,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // AttachedTo is the prefix of each line about a cluster that the session attached to.
@@ -48,12 +47,12 @@ func (s *State) reattach(ctx context.Context) {
 func (s *State) reattachOne(ctx context.Context, i ClusterInfo) string {
 	client, err := s.Options.Connector.Recover(ctx, i.Name)
 	if err != nil {
-		return fmt.Sprintf("cluster %s cannot be attached again: %v", i.Name, err)
+		return fmt.Sprintf("cluster %s cannot be attached again: %v", i.Name, s.Explain(i.Name, err))
 	}
 	m := s.adopt(i.Name, client, true)
 	st, err := m.Status(ctx)
 	if err != nil {
-		return fmt.Sprintf("cluster %s does not answer: %s", i.Name, result.PlainError(err))
+		return fmt.Sprintf("cluster %s is attached, but its state is unknown (%s asks again): %v", i.Name, s.Say("status -c "+i.Name), s.Explain(i.Name, err))
 	}
 	return AttachedLine(st)
 }

@@ -20,7 +20,7 @@ import (
 const SpawnTimeout = 30 * time.Second
 
 // ErrZygoteGone is the error of a fork: the zygote died before it forked a task.
-var ErrZygoteGone = errors.New("the process that tasks are forked from (the zygote) was killed")
+var ErrZygoteGone = errors.New("the process that tasks are forked from (the zygote) ended unexpectedly")
 
 // SpawnRequest is a task to fork, in the JSON of the zygote's protocol.
 type SpawnRequest struct {
@@ -172,7 +172,7 @@ func parsePython(raw json.RawMessage) *clusterpb.Python {
 // Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes
 // them.
 func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, SpawnTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, SpawnTimeout, fmt.Errorf("%v have passed", SpawnTimeout))
 	defer cancel()
 	p := &Process{Zygote: z, ID: request.ID, Exited: make(chan ExitStatus, 1)}
 	reply := make(chan zygoteMessage, 1)
@@ -203,7 +203,7 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 	case <-ctx.Done():
 		z.forget(request.ID)
 		_ = z.kill(request.ID, int(unix.SIGKILL)) // in case it is forked later
-		return nil, fmt.Errorf("the Python that tasks are forked from (the zygote) did not fork in time: %w", ctx.Err())
+		return nil, fmt.Errorf("the process that tasks are forked from (the zygote) did not start this task: %w", context.Cause(ctx))
 	}
 }
 

@@ -248,13 +248,13 @@ def test_records_that_cannot_be_fed(columns: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ("text", "DATA is a str"),
+        ("text", "it is a str: give a Spark or pandas DataFrame"),
         (pd.DataFrame({"t": pd.to_datetime(["2020-01-01"])}), "column 't' is timestamp"),
         (pa.table({"d": pa.array([1], pa.date32())}), "column 'd' is date32"),
         ({"a": np.arange(2), "b": np.arange(3)}, "a has 2, b has 3"),
         ({}, "there is no array"),
-        (np.float32(1), "DATA has none"),
-        (np.array([1j]), "is of complex128"),
+        (np.float32(1), "the array has none"),
+        (np.array([1j]), "it is of complex128"),
         (iter([]), "an iterator without a batch"),
     ],
 )
@@ -268,7 +268,7 @@ def test_data_that_cannot_be_fed(data: Any, says: str) -> None:
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal says what to install where, before a task waits for records."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="carried by pyarrow, .* -m pip install pyarrow, then train again"):
+    with pytest.raises(UsageError, match="has no pyarrow, .* -m pip install pyarrow, then train again"):
         feed_notebook.describe(np.arange(2), {})
 
 
@@ -276,7 +276,7 @@ def test_columns_that_are_chosen() -> None:
     """--columns and --label; a name that is not there is refused with those that are."""
     frame = pd.DataFrame({"a": [1], "b": [2], "y": [3]})
     assert feed_notebook.describe(frame, {"columns": ["a"], "label": "y"}).columns == ("a", "y")
-    with pytest.raises(UsageError, match="no column 'c'; it has a, b, y"):
+    with pytest.raises(UsageError, match="--columns c: it has no such column; choose from a, b, y"):
         feed_notebook.describe(frame, {"columns": ["c"]})
     with pytest.raises(UsageError, match="--binary a"):
         feed_notebook.binaries(["a"])

@@ -92,7 +92,7 @@ class Group:
             answered = True
         finally:
             if not answered and not self._failed:
-                self._failed = "an earlier call was interrupted"
+                self._failed = "an exception in this task interrupted it"
                 self._link.close()  # the other tasks hear of it
         parts = self._checked(answer).get("parts") or ()
         self._slot = 1 - self._slot  # not where the call was refused

@@ -158,7 +158,7 @@ class Context:
         if self.job_name not in ("chief", "master", "worker"):
             raise RuntimeError(
                 f"ctx.get_data_feed: this task is {self.job_name}:{self.task_index}, and only the chief and the "
-                "workers get records: ask ctx.job_name before"
+                "workers get records: call it only where ctx.job_name is chief or worker"
             )
         if self._feed is None:
             from tfcluster.feed import DataFeed
@@ -193,8 +193,7 @@ class Context:
         if self.job_name not in ("chief", "worker"):
             raise RuntimeError(
                 f"this task is {self.job_name}:{self.task_index}, and only the chief and the workers make "
-                "collective calls: "
-                "ask ctx.job_name before"
+                "collective calls: call them only where ctx.job_name is chief or worker"
             )
         return self._channel.service("group", "a collective call")
 

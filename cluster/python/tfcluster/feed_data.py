@@ -59,11 +59,18 @@ def check_spark(name: str, kind: Any) -> None:
 
 def chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
     """The columns to feed: those of --columns, and the label."""
+    there = list(there)
     wanted = [*names, *([plan["label"]] if plan.get("label") and plan["label"] not in names else [])]
     for name in wanted:
         if name not in there:
-            raise UsageError(f"DATA has no column {name!r}; it has {', '.join(map(str, there))}")
+            raise no_column("--columns" if name in names else "--label", name, there)
     return wanted
+
+
+def no_column(option: str, name: str, there: Iterable[str]) -> UsageError:
+    """The error of an option that names a column which the data does not have."""
+    known = ", ".join(filter(None, map(str, there)))
+    return UsageError(f"{option} {name}: it has " + (f"no such column; choose from {known}" if known else "no columns"))
 
 
 def check_arrow(schema: Any) -> None:

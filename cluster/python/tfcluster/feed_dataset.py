@@ -28,8 +28,9 @@ def make(feed: DataFeed, batch_size: int) -> Any:
 
     if not tf.executing_eagerly():
         raise RuntimeError(
-            "feed.as_dataset was called in a function of TensorFlow, as coordinator.create_per_worker_dataset does: "
-            "the workers cannot read this task's feed; iterate over it here, and pass batches to coordinator.schedule"
+            "feed.as_dataset was called inside a tf.function, or by coordinator.create_per_worker_dataset, where the "
+            "feed cannot be read: call it outside, and with ParameterServerStrategy pass batches to "
+            "coordinator.schedule on the chief"
         )
     hooks.when_imported("keras.src.trainers.epoch_iterator", _patch_once)
     plan = feed.plan
@@ -62,8 +63,8 @@ def _first(feed: DataFeed) -> dict[str, Any]:
     while not feed._rest:
         if not feed._more() or feed._epoch_over is not None:
             raise RuntimeError(
-                "DATA has no record, and feed.as_dataset takes types from the first one: give data, or use "
-                "feed.as_iterable"
+                "the feed has no record, and feed.as_dataset takes the types from the first one: feed data that has "
+                "records, or read it with feed.as_iterable"
             )
     return feed._rest[0]
 

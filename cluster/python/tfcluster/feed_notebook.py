@@ -46,8 +46,8 @@ def describe(value: Any, plan: Mapping[str, Any]) -> Source:
         return source
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(
-            f"DATA is carried by pyarrow, which {sys.executable} does not have: run {sys.executable} -m pip install "
-            "pyarrow, then train again"
+            f"{sys.executable} has no pyarrow, which carries the data: run {sys.executable} -m pip install pyarrow, "
+            "then train again"
         )
     for kind in (_pandas, _arrow, _numpy, _dict, _iterator):
         source = kind(value, plan)
@@ -55,8 +55,8 @@ def describe(value: Any, plan: Mapping[str, Any]) -> Source:
             return source
     name = type(value).__name__
     raise UsageError(
-        f"DATA is a {name}: a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, "
-        "or an iterator of batches can be fed"
+        f"it is a {name}: give a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, "
+        "or an iterator of batches"
     )
 
 
@@ -76,7 +76,7 @@ def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
         from tfcluster import feed_rdd
 
         return feed_rdd.SparkRdd(value, plan)
-    raise UsageError(f"DATA is a {type(value).__name__} of Spark: a DataFrame or an RDD can be fed")
+    raise UsageError(f"it is a {type(value).__name__} of Spark: give a DataFrame or an RDD")
 
 
 class SparkFrame(Source):
@@ -241,14 +241,13 @@ def _dict(value: Any, plan: Mapping[str, Any]) -> Source | None:
 def _arrays(named: Mapping[str, Any], plan: Mapping[str, Any]) -> Parts:
     lengths = {name: (len(v) if v.ndim else None) for name, v in named.items()}
     if not named or None in lengths.values() or len(set(lengths.values())) != 1:
-        said = ", ".join(f"{name or 'DATA'} has {'none' if n is None else n}" for name, n in lengths.items())
+        said = ", ".join(f"{name or 'the array'} has {'none' if n is None else n}" for name, n in lengths.items())
         raise UsageError(
-            "every array of DATA must have the same number of records along its first axis: "
-            f"{said or 'there is no array'}"
+            f"every array must have the same number of records along its first axis: {said or 'there is no array'}"
         )
     for name, values in named.items():
         if values.dtype.kind not in "biufSUO" or values.dtype == "float16":
-            raise UsageError(f"array {name or 'DATA'} is of {values.dtype}: cast it to a number or string")
+            raise UsageError(f"{f'array {name}' if name else 'it'} is of {values.dtype}: cast it to a number or string")
     total = next(iter(lengths.values())) or 0
     width = sum(v.nbytes for v in named.values()) / max(total, 1)
     parts = Parts(total, width, lambda begin, end: batch_of({name: v[begin:end] for name, v in named.items()}))
@@ -315,5 +314,5 @@ def _iterator(value: Any, _plan: Mapping[str, Any]) -> Source | None:
         return None
     first = next(value, None)
     if first is None:
-        raise UsageError("DATA is an iterator without a batch: it may have been read before; make it again")
+        raise UsageError("it is an iterator without a batch: it may have been read before; make it again")
     return Batches(value, first)

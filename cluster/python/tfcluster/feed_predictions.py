@@ -47,7 +47,7 @@ def _kept(plan: Mapping[str, Any], there: Iterable[str]) -> list[str]:
     there = list(there)
     for name in plan.get("keep") or ():
         if name not in there:
-            raise UsageError(f"--keep {name}: DATA has no such column; it has {', '.join(map(str, there)) or 'none'}")
+            raise feed_data.no_column("--keep", name, there)
     return list(plan.get("keep") or there)
 
 
@@ -244,7 +244,7 @@ class SparkPredictions(feed_data.Source):
     def __init__(self, frame: Any, plan: Mapping[str, Any], again: bool) -> None:
         there = list(frame.columns)
         if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
-            raise UsageError(f"DATA has two columns {twice!r}: rename one of them")
+            raise UsageError(f"it has two columns {twice!r}: rename one of them")
         self._keep = _kept(plan, there)
         self._feed = feed_data.chosen(plan["columns"], there, plan) if plan.get("columns") else there
         for name in self._feed:
@@ -337,8 +337,18 @@ def _exists(spark: Any, path: str) -> bool:
     except Exception as e:
         if "PATH_NOT_FOUND" in str(e):
             return False
-        raise UsageError(f"--output {path} cannot be looked at: {str(e).splitlines()[0]}") from e
+        raise UsageError(
+            f"--output {path}: Spark cannot look there: {_reason(e)}; give a path that this session can write"
+        ) from e
     return True
+
+
+def _reason(e: Exception) -> str:
+    """The line of Spark's error that says why: Py4J's first one names only the method that was called."""
+    lines = str(e).splitlines() or [type(e).__name__]
+    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        return lines[1].removeprefix(": ")
+    return lines[0]
 
 
 def _exists_already(output: str) -> str:

@@ -42,8 +42,8 @@ class SparkRdd(feed_data.Source):
             form = feed_records.form_of(record)
         except ValueError as e:
             raise UsageError(
-                f"the records of DATA have a {e}: tuples, dicts, arrays and scalars of numbers, strings and bytes "
-                "can be fed"
+                f"its first record contains {e}: make each record a number, a string, bytes, an array of numbers, "
+                "or a tuple or dict of these"
             ) from None
         names = form.names
         if chosen := plan.get("columns"):

@@ -49,11 +49,11 @@ def _type(value: Any) -> Any:
         try:
             return pa.array([value.item() if isinstance(value, np.ndarray) else value]).type
         except (pa.ArrowException, TypeError):
-            raise ValueError(type(value).__name__) from None
+            raise ValueError(f"a value of type {type(value).__name__}") from None
     try:
         kind = pa.from_numpy_dtype(value.dtype)
     except pa.ArrowException:
-        raise ValueError(f"array of {value.dtype}") from None
+        raise ValueError(f"an array of {value.dtype}") from None
     for _ in value.shape:
         kind = pa.list_(kind)
     return kind
@@ -67,7 +67,7 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
     while chunk := list(itertools.islice(source, _BATCH)):
         for n, record in enumerate(chunk):
             if (problem := _other(record, form)) is not None:
-                raise Refused(f"partition {partition}, row {row + n}: {problem}; give all records the same form")
+                raise Refused(f"partition {partition}, row {row + n} {problem}; give all records the same form")
         columns = []
         for name, key, kind in zip(form.names, form.keys, form.types, strict=True):
             values = chunk if key is None else [record[key] for record in chunk]
@@ -83,17 +83,19 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
 
 
 def _other(record: Any, form: Form) -> str | None:
-    """How a record differs from the form; None if it does not."""
+    """How a record differs from the form, as a verb and its object; None if it does not."""
     if form.kind == "tuple":
         if isinstance(record, tuple) and len(record) == form.size:
             return None
-        said = f"{len(record)} values" if isinstance(record, tuple) else f"of type {type(record).__name__}"
-        return f"{said}, the first record of DATA has {form.size}"
+        said = (
+            f"tuple of length {len(record)}" if isinstance(record, tuple) else f"value of type {type(record).__name__}"
+        )
+        return f"is a {said}, but the first record of DATA is a tuple of length {form.size}"
     if form.kind == "dict":
         if not isinstance(record, Mapping):
-            return f"of type {type(record).__name__}, the first record of DATA is a dict"
+            return f"is of type {type(record).__name__}, but the first record of DATA is a dict"
         missing = next((key for key in form.keys if key not in record), None)
-        return None if missing is None else f"no {missing!r}, which the first record of DATA has"
+        return None if missing is None else f"has no {missing!r}, which the first record of DATA has"
     return None
 
 

@@ -22,8 +22,8 @@ def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str
     find = _SCHEMES.get(scheme if colon and not uri.startswith("/") else "")
     if find is None:
         raise NotImplementedError(
-            f"ctx.local_copy cannot read {scheme}: yet: read {uri} with tf.io.gfile or tf.data, or copy it to a disk "
-            f"that {host} sees"
+            f"ctx.local_copy cannot read {uri}: it reads paths, file: and hdfs: only. Read it with tf.io.gfile or "
+            f"tf.data, or copy it to a disk of {host}"
         )
     files = find(uri, host)
     if share is not None:
@@ -51,12 +51,11 @@ def _find_local(uri: str, host: str) -> list[str]:
         nothing = "is an empty folder"
     else:
         found = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-        nothing = "matches no file" if glob.has_magic(path) else "is not there"
+        nothing = "matches no file" if glob.has_magic(path) else "does not exist"
     if not found:
         raise FileNotFoundError(
             errno.ENOENT,
-            f"the executor on {host} does not see it: it {nothing} there. Copy it to that host, or to a disk that "
-            "every executor has",
+            f"ctx.local_copy: it {nothing} on {host}. Copy it to that host, or to a disk that every executor has",
             path,
         )
     return sorted(found)
@@ -108,7 +107,7 @@ def _copy(path: str, place: str) -> None:
     try:
         with open(path, "rb") as source, os.fdopen(fd, "wb") as target:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "ctx.local_copy copies plain files alone, and this is none", path)
+                raise OSError(errno.EINVAL, "ctx.local_copy copies plain files only, and this is not one", path)
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(aside, place)
     finally:

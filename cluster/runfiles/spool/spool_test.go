@@ -319,7 +319,7 @@ func testCheck(t *testing.T, b *bed) {
 		{"below a file", b.remote, b.dir("file/x"), []string{"/file"}},
 		{"permission", b.as(t, "alice"), b.dir("private"), []string{"alice", "/private", "another --dir"}},
 		{"quota", b.remote, b.dir("full"), []string{"quota", "/full", "remove files"}},
-		{"no server", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no successful call", ":1"}},
+		{"no server", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no call succeeded", ":1"}},
 	} {
 		err := spool.Check(ctx, tt.r, tt.dir)
 		if len(tt.want) == 0 && err != nil {

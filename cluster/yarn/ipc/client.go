@@ -29,7 +29,7 @@ type Client struct {
 const minTryLimit = 15 * time.Second
 
 // ErrUnreachable means that no call to any address of a service succeeded for a time, or was answered by an exception.
-var ErrUnreachable = errors.New("no successful call")
+var ErrUnreachable = errors.New("no call succeeded")
 
 // NewClient returns a client of the service at these addresses (host:port), of which one is active. It
 // retries a call for retryFor, also after a lost response, so calls must be idempotent.
@@ -56,7 +56,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {
-			return fmt.Errorf("%w to %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
+			return fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -125,7 +125,7 @@ func (c *Conn) handshake(config Config, qops []string) error {
 	if config.Token != nil {
 		err := c.authenticate(config.Token, qops)
 		if _, answered := errors.AsType[*AnswerError](err); !answered && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
-			err = &AnswerError{Err: errors.New("the server ended the connection: compare hadoop.rpc.protection on both sides, and see the server's log")}
+			err = &AnswerError{Err: errors.New("the server ended the connection: compare hadoop.rpc.protection in core-site.xml on the cluster and here, and see the server's log")}
 		}
 		if err != nil {
 			return fmt.Errorf("authenticate with the token of kind %s: %w", config.Token.Kind, err)

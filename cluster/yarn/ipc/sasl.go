@@ -134,7 +134,7 @@ func (u *unwrapReader) Read(b []byte) (int, error) {
 		}
 		m := &yarnpb.RpcSasl{}
 		if err := a.decode(m); err != nil || m.GetState() != yarnpb.RpcSasl_WRAP {
-			return 0, &AnswerError{Err: fmt.Errorf("the server sent a message without the protection that it agreed to (%s): compare hadoop.rpc.protection on both sides", m.GetState())}
+			return 0, &AnswerError{Err: fmt.Errorf("the server sent a message without the protection that it agreed to (%s): compare hadoop.rpc.protection in core-site.xml on the cluster and here", m.GetState())}
 		}
 		if u.rest, err = u.in.unwrap(m.GetToken()); err != nil {
 			return 0, err
