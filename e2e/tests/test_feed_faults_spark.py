@@ -53,16 +53,25 @@ def victim(kind: str, env: dict[str, str], rng: random.Random) -> int:  # noqa: 
     folder = pathlib.Path(env["TFCLUSTER_TEST"])
     if kind == "task":
         return int((folder / f"task-{rng.randrange(2)}").read_text())
-    ends = {"agent": " agent", "driver": " driver"}
-    found = []
-    for pid, command in processes(f"TFCLUSTER_TEST={folder}").items():
-        if (
-            (kind in ends and command.endswith(ends[kind]))
-            or (kind == "executor" and "CoarseGrainedExecutorBackend" in command)
-            or (kind == "producer" and "pyspark.daemon" in command and "tfcluster-feed" in mappings(pid))
-        ):
-            found.append(pid)
+    found: list[int] = []
+
+    def has_one() -> bool:  # not at every moment: between two of Spark's tasks there is no producer
+        found[:] = [pid for pid, command in processes(f"TFCLUSTER_TEST={folder}").items() if is_a(kind, pid, command)]
+        return bool(found)
+
+    wait_for(f"a process of kind {kind}", has_one)
     return rng.choice(sorted(found))
+
+
+def is_a(kind: str, pid: int, command: str) -> bool:
+    """Whether a process is of this kind."""
+    match kind:
+        case "executor":
+            return "CoarseGrainedExecutorBackend" in command
+        case "producer":
+            return "pyspark.daemon" in command and "tfcluster-feed" in mappings(pid)
+        case _:
+            return command.endswith(f" {kind}")
 
 
 def mappings(pid: int) -> str:
@@ -70,6 +79,17 @@ def mappings(pid: int) -> str:
     with contextlib.suppress(OSError):
         return pathlib.Path(f"/proc/{pid}/maps").read_text()
     return ""
+
+
+def executors_of_agents(env: dict[str, str]) -> list[str]:  # noqa: F811
+    """The processes of Spark in which agents have slots, by the lock file that an agent has open."""
+    found = []
+    for pid, command in processes(f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}").items():
+        if command.endswith(" agent"):
+            with contextlib.suppress(OSError):
+                opened = {os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+                found += [path.rsplit("-", 2)[1] for path in opened if pathlib.Path(path).name.startswith("slot-")]
+    return found
 
 
 @pytest.fixture
@@ -117,4 +137,5 @@ def test_killed(notebook: Notebook, env: dict[str, str], master: str) -> None:  
         wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= dead, 60)
         cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds()), spark.range(7).count()")
         assert cell.result == "([], 7)", f"after {kind}: {cell.all}"
+        assert len(set(executors_of_agents(env))) == 2, f"after {kind}: {executors_of_agents(env)}"
     notebook.ok("%tfcluster shutdown --force\nspark.stop()")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pathlib
 import platform
+import types
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tfcluster import spark_session, spark_task
+from tfcluster import spark_calls, spark_host, spark_session, spark_task
 
 pyspark = pytest.importorskip("pyspark", reason="missing: pyspark")
 
@@ -87,3 +88,42 @@ def test_cannot_run(
     said = session.launch(order(session, tmp_path, name, program), "group", "stage")
     assert [words in s["error"] for s in said] == [True, True], said
     assert [s["executor"] for s in said] == ["worker-0", "worker-1"]
+
+
+class Executors:
+    """Spark with one executor, whose slot another agent has; a second executor comes with the third stage."""
+
+    spark = types.SimpleNamespace()
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, list[str]]] = []
+
+    def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
+        executors = [a["executor"] for a in order["agents"]]
+        self.asked.append((order["slots"], executors))
+        free = 1 if len(self.asked) == 1 or len(self.asked) > 2 or not order["slots"] else 0
+        return [
+            {"executor": e, "pid": 1} if n < free else {"executor": e, "full": True} for n, e in enumerate(executors)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("patience", "want"),
+    [
+        (60.0, [(1, ["0", "1"]), (1, ["1"]), (1, ["1"])]),
+        (-1.0, [(1, ["0", "1"]), (0, ["1"])]),
+    ],
+    ids=["waits", "shares"],
+)
+def test_agents_that_find_no_free_slot(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, patience: float, want: list[tuple[int, list[str]]]
+) -> None:
+    """They wait for another executor, and share one after that time; agents that were started are not again."""
+    monkeypatch.setattr(spark_host, "_SHARE", patience)
+    monkeypatch.setattr(spark_host, "_AGAIN", (0.01, 0.01))
+    executors, launch = Executors(), spark_calls.Launch()
+    host = spark_host.Host(executors, str(tmp_path / "driver.sock"), patience=1)  # type: ignore[arg-type]
+    told = host._place(launch, {"agents": [{"executor": "0"}, {"executor": "1"}], "slots": 1}, "stage")
+    assert [s["executor"] for s in told] == ["0", "1"]
+    assert executors.asked == want
+    assert bool(launch.waits) == (patience > 0)

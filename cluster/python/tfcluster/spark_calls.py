@@ -17,6 +17,7 @@ class Launch:
     def __init__(self) -> None:
         self.group = ""  # set by name() before its first job
         self.holds = False  # its stage runs while its agents live
+        self.waits = ""  # what it waits for; "": what Spark says
         self._given_up = threading.Event()
 
     def name(self, cluster: str, identity: str) -> str:

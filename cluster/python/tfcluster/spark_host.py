@@ -27,7 +27,9 @@ _POLL = 0.2  # interval of checks of Spark's executors, in seconds
 _DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
 _SEND = 5  # timeout of a message to a driver, in seconds
 _GIVEN_UP = "the cluster does not need these agents any more: it was released, or asked again for others"
-_PLACE = 10  # attempts to find an executor with free resources before one is shared
+_SHARE = 30.0  # seconds to wait for an executor with a free slot before agents share one
+_AGAIN = 0.1, 2.0  # seconds between two attempts to find one: the first pause, which doubles, and the longest
+_WAITS_FOR_EXECUTOR = "waits for another executor of Spark: each one with a free core has a task of this cluster"
 
 
 class Host:
@@ -182,21 +184,34 @@ class Host:
         waiting = threading.Thread(target=self._waiting, args=(driver, launch, agents, done), daemon=True)
         waiting.start()
         try:
-            said: list[dict[str, Any]] = []
-            for again in range(_PLACE + 1):
-                if self._given_up(launch):
-                    raise RuntimeError(_GIVEN_UP)
-                order["slots"] = order["slots"] if again < _PLACE else 0
-                told = self._session.launch(order, launch.group, stage)
-                said += [s for s in told if not s.get("full")]
-                full = {s["executor"] for s in told if s.get("full")}
-                order["agents"] = [a for a in agents if a["executor"] in full]
-                if not full:
-                    break
-            return said
+            return self._place(launch, order, stage)
         finally:
             done.set()
             waiting.join()
+
+    def _place(self, launch: Launch, order: spark_task.Order, stage: str) -> list[dict[str, Any]]:
+        """Start the agents of an order, each in a slot that no agent of the cluster has.
+
+        The cores of executors with agents are free, too, so that Spark may choose such an executor. One that replaces
+        a lost executor comes after seconds. If none comes, agents share an executor.
+        """
+        said: list[dict[str, Any]] = []
+        share, (pause, longest) = time.monotonic() + _SHARE, _AGAIN
+        while True:
+            if self._given_up(launch):
+                raise RuntimeError(_GIVEN_UP)
+            told = self._session.launch(order, launch.group, stage)
+            said += [s for s in told if not s.get("full")]
+            full = {s["executor"] for s in told if s.get("full")}
+            if not full:
+                return said
+            order["agents"] = [a for a in order["agents"] if a["executor"] in full]
+            if time.monotonic() > share:
+                order["slots"] = 0
+                continue
+            launch.waits = _WAITS_FOR_EXECUTOR
+            self._over.wait(pause)
+            pause = min(2 * pause, longest)
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
         """Cancel a launch, unless it has ended."""
@@ -259,7 +274,7 @@ class Host:
                 self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
             try:
-                words = self._session.busy()
+                words = launch.waits or self._session.busy()
             except Exception:  # Spark is being stopped: the launch fails and reports the reason
                 continue
             if words != said:
