@@ -71,14 +71,14 @@ assert trainer.callback_handler.callbacks == given
 
 
 def reports(body: str, *args: str) -> list[dict]:
+    """The reports of a program, in order; marks of its activity, which have no source, are left out."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM % body, *args]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "cannot adapt" not in done.stderr, done.stderr
-    return [
-        json.loads(line.removeprefix("REPORT ")) for line in done.stdout.splitlines() if line.startswith("REPORT {")
-    ]
+    lines = (line.removeprefix("REPORT ") for line in done.stdout.splitlines() if line.startswith("REPORT {"))
+    return [message for message in map(json.loads, lines) if "source" in message]
 
 
 def need(package: str) -> None:
