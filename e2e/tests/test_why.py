@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import DEADLINE, ROOT, Notebook, alive, wait_for
+from conftest import DEADLINE, ROOT, Notebook, alive, processes, wait_for
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ["fifo", "lock", "sigstop", "sleep", "fewer", "checkpoint", "deadlock", "gc", "export"]
@@ -85,10 +85,11 @@ class Stalls:
         return json.loads(self.shell("status", "--json"))["run"]
 
     def agent(self, pid: int) -> int:
-        """The agent above a task's process."""
-        while not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").endswith(b"\0agent"):
-            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        return pid
+        """The agent that reads a task's stdout. The task may be forked from the zygote of another agent of the host."""
+        pipe = os.readlink(f"/proc/{pid}/fd/1")
+        found = processes(f"TFCLUSTER_TEST={self.notebook.env['TFCLUSTER_TEST']}")
+        agents = [p for p, command in found.items() if command.endswith(" agent")]
+        return next(p for p in agents if any(os.readlink(f) == pipe for f in pathlib.Path(f"/proc/{p}/fd").iterdir()))
 
     def reset(self) -> None:
         """End the run."""
