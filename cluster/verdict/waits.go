@@ -85,12 +85,15 @@ func ofChannel(channel string) wait {
 	return waitUnknown
 }
 
+// collectsForJAX is a function that JAX has Python call during each garbage collection, whose frame is then innermost.
+const collectsForJAX = "_xla_gc_callback"
+
 // waitOf returns what a thread waits for: by its wait channel, and where that leaves it open by its line of source.
 func waitOf(t *clusterpb.ThreadStack) wait {
 	code := waitUnknown
 	if frames := t.GetFrames(); len(frames) > 0 { // the innermost one waits
 		code = ofCode(frames[0].GetCode())
-		if frames[0].GetFunction() == clusterpb.CollectingGarbage {
+		if f := frames[0].GetFunction(); f == clusterpb.CollectingGarbage || base(f) == collectsForJAX {
 			code = waitGC
 		}
 	}
