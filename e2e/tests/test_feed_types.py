@@ -138,7 +138,7 @@ def test_what_cannot_be_fed(spark: Notebook) -> None:
     cell = spark.fails("%tfcluster train bad")
     assert "make it an array (pyspark.ml.functions.vector_to_array)" in cell.error, cell.all
     cell = spark.fails("%tfcluster train df --columns id,none")
-    assert "--columns none: it has no such column; choose from flag, tiny" in cell.error, cell.all
+    assert "--columns none: there is no such column; choose from flag, tiny" in cell.error, cell.all
     for column, says in WRONG.items():
         spark.ok(f"bad = spark.range(0, 100, 1, 4).selectExpr('id', {column!r})")
         cell = spark.fails("%tfcluster train bad")

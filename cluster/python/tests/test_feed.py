@@ -276,7 +276,7 @@ def test_columns_that_are_chosen() -> None:
     """--columns and --label; a name that is not there is refused with those that are."""
     frame = pd.DataFrame({"a": [1], "b": [2], "y": [3]})
     assert feed_notebook.describe(frame, {"columns": ["a"], "label": "y"}).columns == ("a", "y")
-    with pytest.raises(UsageError, match="--columns c: it has no such column; choose from a, b, y"):
+    with pytest.raises(UsageError, match="--columns c: there is no such column; choose from a, b, y"):
         feed_notebook.describe(frame, {"columns": ["c"]})
     with pytest.raises(UsageError, match="--binary a"):
         feed_notebook.binaries(["a"])

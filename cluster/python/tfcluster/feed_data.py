@@ -70,7 +70,7 @@ def chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) 
 def no_column(option: str, name: str, there: Iterable[str]) -> UsageError:
     """The error of an option that names a column which the data does not have."""
     known = ", ".join(filter(None, map(str, there)))
-    return UsageError(f"{option} {name}: it has " + (f"no such column; choose from {known}" if known else "no columns"))
+    return UsageError(f"{option} {name}: there is no " + (f"such column; choose from {known}" if known else "column"))
 
 
 def check_arrow(schema: Any) -> None:
