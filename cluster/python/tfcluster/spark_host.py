@@ -207,7 +207,7 @@ class Host:
                 return said
             order["agents"] = [a for a in order["agents"] if a["executor"] in full]
             if time.monotonic() > share:
-                order["slots"] = 0
+                order["slots"], launch.waits = 0, ""
                 continue
             launch.waits = _WAITS_FOR_EXECUTOR
             self._over.wait(pause)
