@@ -17,7 +17,8 @@ class Launch:
     def __init__(self) -> None:
         self.group = ""  # set by name() before its first job
         self.holds = False  # its stage runs while its agents live
-        self.waits = ""  # what it waits for; "": what Spark says
+        self.waits = ""  # what it waits for; "": nothing of its own
+        self.orphaned = False  # its driver has gone: it starts no further stage
         self._given_up = threading.Event()
 
     def name(self, cluster: str, identity: str) -> str:
@@ -82,6 +83,8 @@ class Driver:
         """
         with self._lock:
             self._gone = True
+            for launch in self._launches.values():
+                launch.orphaned = True
             launches = [launch for launch in self._launches.values() if not launch.holds]
         for launch in launches:
             launch.give_up()

@@ -27,9 +27,14 @@ _POLL = 0.2  # interval of checks of Spark's executors, in seconds
 _DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
 _SEND = 5  # timeout of a message to a driver, in seconds
 _GIVEN_UP = "the cluster does not need these agents any more: it was released, or asked again for others"
-_SHARE = 30.0  # seconds to wait for an executor with a free slot before agents share one
+# Seconds to wait for an executor with a free slot before agents share one: if Spark lacks an executor, and if not.
+_SHARE = 30.0, 3.0
 _AGAIN = 0.1, 2.0  # seconds between two attempts to find one: the first pause, which doubles, and the longest
-_WAITS_FOR_EXECUTOR = "waits for another executor of Spark: each one with a free core has a task of this cluster"
+_STARTS = "Spark starts the stage when it has free slots"
+_WAITS_FOR_EXECUTOR = (
+    "waits for another executor of Spark, because each one with a free core has a task of this cluster; "
+    "after {:g} s it shares one"
+)
 
 
 class Host:
@@ -196,20 +201,29 @@ class Host:
         a lost executor comes after seconds. If none comes, agents share an executor.
         """
         said: list[dict[str, Any]] = []
-        share, (pause, longest) = time.monotonic() + _SHARE, _AGAIN
+        began, (pause, longest) = 0.0, _AGAIN
         while True:
-            if self._given_up(launch):
+            if self._given_up(launch) or launch.orphaned:
                 raise RuntimeError(_GIVEN_UP)
-            told = self._session.launch(order, launch.group, stage)
+            try:
+                told = self._session.launch(order, launch.group, stage)
+            except Exception as e:
+                if not said or self._given_up(launch):
+                    raise
+                # The agents that were started before run, so they are reported.
+                return said + [{**_named(a), "error": self._session.words(e)} for a in order["agents"]]
             said += [s for s in told if not s.get("full")]
             full = {s["executor"] for s in told if s.get("full")}
             if not full:
                 return said
             order["agents"] = [a for a in order["agents"] if a["executor"] in full]
-            if time.monotonic() > share:
+            now = time.monotonic()
+            began = began or now
+            patience = _SHARE[0] if self._session.lacks_executor() else _SHARE[1]
+            if now >= began + patience:
                 order["slots"], launch.waits = 0, ""
                 continue
-            launch.waits = _WAITS_FOR_EXECUTOR
+            launch.waits = _WAITS_FOR_EXECUTOR.format(patience)
             self._over.wait(pause)
             pause = min(2 * pause, longest)
 
@@ -274,12 +288,16 @@ class Host:
                 self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
             try:
-                words = launch.waits or self._session.busy()
+                words = self._session.busy() or launch.waits or _STARTS
             except Exception:  # Spark is being stopped: the launch fails and reports the reason
                 continue
             if words != said:
                 _pending(driver, agents, words)
             said = words
+
+
+def _named(agent: Mapping[str, Any]) -> dict[str, Any]:
+    return {"executor": agent["executor"], "attempt": agent["attempt"]}
 
 
 def _pending(driver: Driver, agents: list[dict[str, Any]], why: str) -> None:

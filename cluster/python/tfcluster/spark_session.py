@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from tfcluster import spark_connect, spark_gpus, spark_task
@@ -44,6 +44,7 @@ class Session:
         self.connect = is_connect(spark)
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
+        self._most = 0  # executors that Spark had at the same time
         self._shared = ""
         self._gpus = spark_gpus.Agents(spark)
         self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
@@ -205,9 +206,6 @@ class Session:
             limits.append(int(have) // gpus)
         return max(1, min(limits)) if limits else 0
 
-    def _task_cpus(self) -> int:
-        return int(self.conf("spark.task.cpus", "1") or 1)
-
     def slots(self, wanted: int, group: str, gpus: int = 0) -> tuple[int, str]:
         """Return how many tasks Spark can run at once, and a description. Jobs to find out have this group."""
         have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic(gpus)
@@ -217,18 +215,26 @@ class Session:
         return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
     def _slots_classic(self, gpus: int) -> tuple[int, str]:
-        jsc = self._sc._jsc.sc()
-        have = int(jsc.maxNumConcurrentTasks(self._gpus.known(gpus)))
+        have = int(self._sc._jsc.sc().maxNumConcurrentTasks(self._gpus.known(gpus)))
+        cores = "" if _in_driver(self._sc.master) else self.conf("spark.executor.cores", "")
+        each = f" of {_count(int(cores), 'core')}" if cores else ""
+        on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(self._executors().items())]
+        return have, ", ".join(on) or "no executor yet"
+
+    def _executors(self) -> dict[str, int]:
+        """Return the number of executors on each host; not on Spark Connect."""
         hosts: dict[str, int] = {}
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
         local = _in_driver(self._sc.master)
-        for info in jsc.statusTracker().getExecutorInfos():
+        for info in self._sc._jsc.sc().statusTracker().getExecutorInfos():
             if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver as well
                 hosts[info.host()] = hosts.get(info.host(), 0) + 1
-        cores = "" if local else self.conf("spark.executor.cores", "")
-        each = f" of {_count(int(cores), 'core')}" if cores else ""
-        on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(hosts.items())]
-        return have, ", ".join(on) or "no executor yet"
+        self._most = max(self._most, sum(hosts.values()))
+        return hosts
+
+    def lacks_executor(self) -> bool:
+        """Return whether Spark has fewer executors than it had, so that another may come; True if unknown."""
+        return self.connect or sum(self._executors().values()) < self._most
 
     def _count_connect(self, wanted: int, group: str) -> tuple[int, str]:
         """Count executors by a stage of tasks that last a moment: Spark Connect does not list executors."""
@@ -256,13 +262,13 @@ class Session:
     def busy(self) -> str:
         """Return why a submitted stage may not run yet; "" if unknown."""
         if self.connect:
-            return "Spark starts the stage: it waits for free slots"
+            return ""
         _, running = spark_gpus.running(self._sc)
         if running:
             return (
                 f"{_count(running, 'task')} of this session's own Spark jobs hold slots: wait for them, or cancel them"
             )
-        return "Spark starts the stage"
+        return ""
 
     def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
         """Run the barrier stage and return each task's answer."""
@@ -276,6 +282,7 @@ class Session:
             frame = frame.mapInArrow(stage_of, "said string", barrier=True, **self._gpus.asked(gpus))
             return [json.loads(row.said) for row in frame.collect()]
         self._sc.setJobGroup(group, stage, interruptOnCancel=True)
+        earlier = set(self._sc.statusTracker().getJobIdsForGroup(group))  # of this launch, before this stage
         try:
             said = None if gpus or self._speculates() else self._pipe(order, stage)
             piped = said is not None
@@ -283,7 +290,7 @@ class Session:
                 data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
                 self._gpus.give(data, gpus).setName(stage)
                 said = [json.loads(line) for line in data.collect()]
-            if self._retried(group, piped):  # the agents of its first attempt run, too
+            if self._retried(group, earlier, piped):  # the agents of its first attempt run, too
                 return [{**s, "error": "Spark lost an executor while the agents were started"} for s in said]
             return said
         finally:
@@ -315,10 +322,10 @@ class Session:
         """Return the order with the interpreter of Spark's workers."""
         return {**order, "python": order["python"] or self._sc.pythonExec}
 
-    def _retried(self, group: str, tasks: bool) -> bool:
-        """Return whether Spark ran a stage of the group more than once, or a task if tasks are retried one by one."""
+    def _retried(self, group: str, earlier: Set[int], tasks: bool) -> bool:
+        """Return whether Spark ran a stage of the group's later jobs more than once, or a task if tasks are retried."""
         tracker = self._sc.statusTracker()
-        for job in tracker.getJobIdsForGroup(group):
+        for job in set(tracker.getJobIdsForGroup(group)) - earlier:
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info else ():
                 known = tracker.getStageInfo(stage)
