@@ -88,7 +88,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	case *prefix != "":
 		dir, err := filepath.Abs(*prefix)
 		if err != nil {
-			return nil, fmt.Errorf("--prefix %s: %w: give an absolute path", *prefix, err)
+			return nil, fmt.Errorf("--prefix %s: the working directory cannot be found (%w): change to another one, or give an absolute path", *prefix, err)
 		}
 		t.jupyter = jupyterext.PrefixTarget(dir)
 		if sameFolder(dir, facts.Prefix) {
@@ -198,7 +198,7 @@ func install(t *target) error {
 	env := map[string]string{}
 	if t.tensorboard != "" {
 		if env["TFCLUSTER_TENSORBOARD_PYTHON"], err = filepath.Abs(t.tensorboard); err != nil {
-			return fmt.Errorf("--tensorboard-python %s: %w: give an absolute path", t.tensorboard, err)
+			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, or give an absolute path", t.tensorboard, err)
 		}
 	}
 	spec, err := kernel.NewSpec("Python 3 (TFCluster)", []string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()

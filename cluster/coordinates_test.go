@@ -112,8 +112,8 @@ func TestValidateKinds(t *testing.T) {
 			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"a"}}, {Name: "a", Count: 1, DependsOn: []string{"b"}}, {Name: "b", Count: 1, DependsOn: []string{"a"}}},
 			"roles that depend on one another never start (a → b → a): remove one --ROLE-depends-on",
 		},
-		{[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}}, `role worker is to be "sdiecar": want one of tracked, untracked, sidecar`},
-		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "the chief's end is the run's, so the chief is always tracked: leave --chief-kind out"},
+		{[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}}, `--worker-kind "sdiecar": want one of tracked, untracked, sidecar`},
+		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out"},
 		{[]*clusterpb.Role{{Name: "ps", Count: 1}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
 		{[]*clusterpb.Role{{Name: "worker", Count: 1, EndWithinMillis: 1000}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
 	} {

@@ -59,13 +59,13 @@ func validateKinds(roles []*clusterpb.Role) error {
 	for _, r := range roles {
 		switch {
 		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
-			return fmt.Errorf("role %s is to be %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
+			return fmt.Errorf("--%s-kind %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
 		case r.GetName() == Chief && KindOf(r) != Tracked:
-			return errors.New("the chief's end is the run's, so the chief is always tracked: leave --chief-kind out")
+			return errors.New("--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out")
 		case r.GetName() == Chief && r.GetEndWithinMillis() != 0:
-			return errors.New("the chief's end is the run's: it has no --chief-end-within; --run-timeout bounds the whole")
+			return errors.New("--chief-end-within: the run ends when the chief ends; use --run-timeout to limit the time of the run")
 		case r.GetEndWithinMillis() < 0:
-			return fmt.Errorf("role %s is to end within %d ms: give a time above 0", r.GetName(), r.GetEndWithinMillis())
+			return fmt.Errorf("--%s-end-within is %d ms: give a time above 0", r.GetName(), r.GetEndWithinMillis())
 		}
 		for _, before := range r.GetDependsOn() {
 			if byName[before] == nil {

@@ -51,7 +51,7 @@ func TestConfiguration(t *testing.T) {
 	if r := f.request; len(r.GetRoles()) != 3 || r.GetRoles()[1].GetCount() != 8 || r.GetRoles()[2].GetCount() != 3 || r.GetIdleMillis() != 300_000 || r.GetTimeoutMillis() != 180_000 {
 		t.Errorf("the request is %v", r)
 	}
-	if _, err := reserve("--profile small"); err == nil || !strings.Contains(err.Error(), "choose from what there is: big") {
+	if _, err := reserve("--profile small"); err == nil || !strings.Contains(err.Error(), "choose one of: big") {
 		t.Errorf("an unknown profile gives %v", err)
 	}
 	write(filepath.Join(work, "tfcluster.toml"), "worker = 3\n")

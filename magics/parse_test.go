@@ -60,7 +60,7 @@ func TestParseErrors(t *testing.T) {
 		"reserve --idle 0s":                         "out of range",
 		"reserve --idle 100000h":                    "out of range",
 		"reserve --timeout soon":                    "want a duration like 30s, 10m or 2h",
-		"reserve --timeout 1m --reserve-timeout 2m": "the same: give one",
+		"reserve --timeout 1m --reserve-timeout 2m": "mean the same: give only one",
 		"reserve --backend yran":                    "did you mean yarn?",
 		"reserve --conf k":                          "want K=V",
 		"reserve --role x":                          "want ROLE=N",

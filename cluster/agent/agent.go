@@ -152,7 +152,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; every executor's host must reach that address: reserve --advertise HOST gives the driver another one", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, clusterpb.Plain(a.joinError())))
+		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, clusterpb.Plain(a.joinError())))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
 	if a.gpus.meter != nil {
@@ -370,7 +370,7 @@ func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.driver.lastError == nil {
-		return errors.New("nothing has answered there")
+		return errors.New("no answer from that address")
 	}
 	return a.driver.lastError
 }

@@ -47,7 +47,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 		digest = hex.EncodeToString(sum[:])
 	}
 	if raw, err := hex.DecodeString(digest); err != nil || len(raw) != sha256.Size {
-		return nil, fault.New("the driver named a file of the program by %q, which is no SHA-256", digest)
+		return nil, fault.New("the driver named a file of the program by %q, which is not a SHA-256", digest)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(b.GetData())
@@ -164,7 +164,7 @@ func (s *blobStore) store(path, digest string, write func(io.Writer) error) erro
 		return err
 	}
 	if got := digestOf(sum); got != digest {
-		return fmt.Errorf("what arrived has another SHA-256, %.12s…: start the run again", got)
+		return fmt.Errorf("the file was damaged on the way (its SHA-256 is %.12s…): start the run again", got)
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -47,7 +47,7 @@ func (b *environmentFetcher) fetch(ctx context.Context, want *clusterpb.WarmUp) 
 		return want, nopCloser{}, nil
 	}
 	if err := prepareCache(b.environments.Dir); err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--venv on %s: %w", b.environments.Host, err)
 	}
 	fetch := func(ctx context.Context, w io.Writer) error {
 		return b.blobs.fetchAgain(ctx, e.GetPacked().GetContent().GetSha256(), w)
@@ -71,11 +71,11 @@ func (nopCloser) Close() error { return nil }
 // to it: programs are run from there.
 func prepareCache(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder for environments of --venv: %w; TFCLUSTER_CACHE on the executors names another", err)
+		return fmt.Errorf("make the folder for environments: %w; set TFCLUSTER_CACHE on the executors to another folder", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the folder for environments of --venv: %w; TFCLUSTER_CACHE on the executors names another", err)
+		return fmt.Errorf("look at the folder for environments: %w; set TFCLUSTER_CACHE on the executors to another folder", err)
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s must be a folder that only this user can write to: remove it, or set TFCLUSTER_CACHE on the executors", dir)

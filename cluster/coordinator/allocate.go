@@ -171,6 +171,7 @@ func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 	f := &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}
 	switch {
 	case c.cfg.Recovered.Saved == nil:
+		f.Remedy = lifecycle.ReserveAgain
 	case errors.Is(err, cluster.ErrEngineAway):
 		f.Summary = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err)
 	default:

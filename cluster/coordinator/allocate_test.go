@@ -17,9 +17,9 @@ func TestAllocationFailure(t *testing.T) {
 		err           error
 		summary, next string
 	}{
-		{nil, errors.New("no such queue"), "no such queue", ""},
+		{nil, errors.New("no such queue"), "no such queue", "%tfcluster doctor checks this machine"},
 		{[]byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another"},
-		{[]byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may live: %tfcluster attach", ""},
+		{[]byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may still run: %tfcluster attach", ""},
 	} {
 		c := &Coordinator{cfg: Config{Name: "c", Recovered: Recovered{Saved: tt.saved}}}
 		if f := c.allocationFailure(tt.err); !strings.HasPrefix(f.GetSummary(), tt.summary) || !strings.HasPrefix(f.GetRemedy(), tt.next) || (tt.next == "") != (f.GetRemedy() == "") {

@@ -60,7 +60,7 @@ func TestLinesOfAnotherTask(t *testing.T) {
 	forged := &batches{executor: "0", in: make(chan *clusterpb.LogBatch, 1)}
 	forged.in <- &clusterpb.LogBatch{Run: 1, Attempt: 1, Task: "worker:1", Lines: []*clusterpb.Line{{Text: "forged"}}}
 	close(forged.in)
-	if err := r.Logs(forged); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "executor 0 reported about task worker:1, but has the task worker:0") {
+	if err := r.Logs(forged); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "executor 0 reported about task worker:1, but it runs worker:0") {
 		t.Errorf("lines of another executor's task: %v", err)
 	}
 	conn := newAgentConn("0")

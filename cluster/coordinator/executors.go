@@ -48,7 +48,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 // checkTask refuses what an executor reports about a task of another one.
 func (e *executors) checkTask(id cluster.ExecutorID, task string) error {
 	if own, ok := e.tasks[id]; !ok || own != task {
-		return fault.New("executor %s reported about task %s, but has the task %s", id, task, cmp.Or(own, "none"))
+		return fault.New("executor %s reported about task %s, but it runs %s", id, task, cmp.Or(own, "none"))
 	}
 	return nil
 }

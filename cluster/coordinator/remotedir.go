@@ -74,4 +74,4 @@ func (c *Coordinator) showAll(ctx context.Context) error {
 	}
 }
 
-var errOtherHost = errors.New("TensorBoard shows folders of the driver's host and of the cluster's --dir alone: name one of these, or copy the folder there")
+var errOtherHost = errors.New("TensorBoard can show only folders on the driver's host or below the cluster's --dir: name one of those, or copy the folder there")

@@ -328,11 +328,11 @@ func (r *runs) candidates(which string) ([]candidate, error) {
 	}
 	n, err := strconv.Atoi(which)
 	if err != nil {
-		return nil, fmt.Errorf("--resume=%s: give the number of a run, which history lists, or last", which)
+		return nil, fmt.Errorf("--resume=%s is not a run: give the number of a run, which history shows, or last", which)
 	}
 	rec := r.find(int32(n))
 	if rec == nil || n == 0 {
-		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d, history lists them", n, n, r.lastRun)
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d, and history shows all", n, n, r.lastRun)
 	}
 	return []candidate{{rec.status, r.isOwn(rec)}}, nil
 }

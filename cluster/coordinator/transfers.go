@@ -111,7 +111,7 @@ func (c *Coordinator) sweep(run int32) {
 	}
 	c.work.Go(func() {
 		if err := c.files.receiver.Sweep(run); err != nil {
-			c.log.Warn("incomplete files of a run stay in the cluster's directory", "run", run, "err", err)
+			c.log.Warn("incomplete copies of files could not be removed; the complete ones are not affected", "dir", c.cfg.Dir, "run", run, "err", err)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (d *driver) openDirectory(ctx context.Context) error {
 		return nil
 	}
 	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("--dir %s: this driver knows no such file system; give a folder, or hdfs://…", d.dir)
+		return fmt.Errorf("--dir %s: this file system is not supported; give a local folder, or hdfs://…", d.dir)
 	}
 	var err error
 	d.remote, err = d.opt.OpenRemote(d.dir)
@@ -184,7 +184,7 @@ func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
 	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("--dir %s: this driver knows no such file system; give a folder on hdfs://", dir)
+		return fmt.Errorf("--dir %s: this file system is not supported; give a folder on hdfs://", dir)
 	}
 	e, err := d.opt.OpenRemote(dir)
 	if err != nil {

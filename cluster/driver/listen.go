@@ -66,7 +66,7 @@ func (d *driver) listen() error {
 		}
 	}
 	if err != nil && ports != "" {
-		err = fmt.Errorf("%w; --advertise %s permits no other port", err, d.req.GetAdvertise())
+		err = fmt.Errorf("%w; --advertise %s allows no other port: end the process that uses it, or allow more ports", err, d.req.GetAdvertise())
 	}
 	if err != nil {
 		return fmt.Errorf("open the port to which agents connect: %w", err)

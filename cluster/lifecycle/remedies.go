@@ -18,6 +18,9 @@ const resumes = "if the program saved checkpoints, start --resume continues from
 // moreMemory is the remedy for a task or an executor that used more memory than it has.
 const moreMemory = "use a smaller batch or model, or reserve with more --memory"
 
+// ReserveAgain is the remedy for a reservation that failed for another reason than its request.
+const ReserveAgain = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
+
 // losses says how an executor that is given up was lost, for texts that begin with its name.
 func (x *Executor) losses() string {
 	what := "was lost"
@@ -43,7 +46,7 @@ func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 	case x.loss.by == cluster.LostByError:
 		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reset requests it again, or reserve --replace takes other options", x.loss.on)
 	case reserving:
-		f.Remedy = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
+		f.Remedy = ReserveAgain
 	default:
 		f.Remedy = "%tfcluster reset requests it again"
 	}
@@ -65,7 +68,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
-		return "lost", "repair on that host what the reason names, or reserve with another --python or --venv; then run %tfcluster start again"
+		return "lost", "run %tfcluster start again; if it fails again, correct on that host what the reason names, or reserve with another --python or --venv"
 	case lost && x.loss.by == cluster.LostByError:
 		return "lost", fmt.Sprintf("correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
 	case e == nil, e.GetReason() != "":
@@ -78,9 +81,34 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
+		if remedy := hostRemedy(e.GetException(), on); remedy != "" {
+			return "task", remedy + "; then run %tfcluster start again: the executors stay reserved"
+		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
 		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; correct the program or its packages; %%tfcluster start runs it again", t.ID)
 	}
 	return "task", fmt.Sprintf("find out what sent the signal%s (dmesg shows what the kernel killed); %%tfcluster start runs again, with --max-restarts N also by itself", on)
+}
+
+// environmentRemedy returns the remedy for an environment that an executor cannot use.
+func environmentRemedy(cause string) string {
+	if hostRemedy(cause, "") != "" {
+		return "correct what the error names, then %tfcluster reserve again"
+	}
+	return "reserve with another --venv"
+}
+
+// hostRemedy returns the remedy for an error of a program whose cause is the host's; "" for any other one.
+func hostRemedy(text, on string) string {
+	for _, c := range [...]struct{ error, remedy string }{
+		{"no space left on device", "free space%s, or have the program write to another disk"},
+		{"disk quota exceeded", "free space%s, or have the program write to another disk"},
+		{"too many open files", "raise the limit of open files%s (ulimit -n), or have the program close files"},
+	} {
+		if strings.Contains(strings.ToLower(text), c.error) {
+			return fmt.Sprintf(c.remedy, on)
+		}
+	}
+	return ""
 }

@@ -79,7 +79,7 @@ func (l *Machine) agentEvent(e Event) {
 		}
 	case EnvironmentUnfit:
 		if l.state == Reserving {
-			l.reserveFailed(environmentFailed, e.Cause, "reserve with another --venv")
+			l.reserveFailed(environmentFailed, e.Cause, environmentRemedy(e.Cause))
 		}
 	case AgentFetching:
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {

@@ -307,7 +307,7 @@ func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
 	if req.GetGrep() != "" {
 		re, err := regexp.Compile(req.GetGrep())
 		if err != nil {
-			return q, fmt.Errorf("--grep: %w: write a regular expression, with \\ before . * ( ) [ and the like that mean themselves", err)
+			return q, fmt.Errorf("--grep: %w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself", err)
 		}
 		q.Grep = re
 	}

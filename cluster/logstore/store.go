@@ -221,7 +221,7 @@ func (s *Store) closeStream(st *stream) error {
 	if st.retry != nil {
 		st.retry.Stop()
 		if err = s.write(st, nil, 0); err != nil {
-			err = fmt.Errorf("write the last lines of %s, which could not be written before: %w", st.task, err)
+			err = fmt.Errorf("the last lines of %s are lost, because they could not be written: %w", st.task, err)
 		}
 	}
 	return cmp.Or(err, st.close())

@@ -204,7 +204,7 @@ func (u *unpacker) place(e entry) error {
 		return u.folder(name)
 	}
 	if name == "." {
-		return fmt.Errorf("the archive has an entry of the name %q, which no file can have: make it again", e.name)
+		return fmt.Errorf("the archive contains the name %q, which is not a valid file name: make the archive again", e.name)
 	}
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
@@ -289,7 +289,7 @@ func (u *unpacker) folder(name string) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("the archive has %q as a folder and as something else: make it again", name)
+		return fmt.Errorf("the archive contains %q twice, as a folder and as something else: make the archive again", name)
 	}
 	u.folders[name] = true
 	return nil

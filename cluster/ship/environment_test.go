@@ -251,7 +251,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	all[0].Close()
 	data := tarWith(t, map[string]string{"bin/python3.7": ""})
 	_, err = s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data[1:]); return err }, quiet)
-	if err == nil || !strings.Contains(err.Error(), "the fetched content is wrong") {
+	if err == nil || !strings.Contains(err.Error(), "the file was damaged on the way") {
 		t.Errorf("a wrong content: %v", err)
 	}
 }

@@ -81,7 +81,7 @@ func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source
 		return err
 	})
 	if err == nil && got.GetSha256() != content.GetSha256() {
-		err = errors.Join(errors.New("what arrived has another SHA-256: reserve again"), os.Remove(filepath.Join(dir, got.GetSha256())))
+		err = errors.Join(errors.New("the file was damaged on the way (its SHA-256 differs): reserve again"), os.Remove(filepath.Join(dir, got.GetSha256())))
 	}
 	return err
 }

@@ -161,7 +161,7 @@ func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e 
 		return "", fmt.Errorf("fetch it to %s: %w", s.Dir, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != content.GetSha256() {
-		return "", fmt.Errorf("the fetched content is wrong: its SHA-256 is %.12s", got)
+		return "", fmt.Errorf("the file was damaged on the way (its SHA-256 is %.12s…): reserve again", got)
 	}
 	if _, err := archive.Seek(0, io.SeekStart); err != nil {
 		return "", err

@@ -85,7 +85,7 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 	}
 	for _, e := range req.Executors {
 		if !labels[e.Each.GetNodeLabel()] {
-			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know; %s",
+			return fmt.Errorf("%s needs nodes with the label %q, which YARN does not know; %s",
 				e.Task, e.Each.GetNodeLabel(), knownLabels(names))
 		}
 	}
@@ -138,14 +138,14 @@ func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 		switch {
 		case held, len(nodes) == 0:
 		case largest == nil:
-			return fmt.Errorf("%s is to run on a %s, but none of the nodes that are up is one: give another label or wait for such a node", e.Task, where)
+			return fmt.Errorf("%s needs a %s, but no node that is up is one: give another label, or wait for such a node", e.Task, where)
 		default:
-			return fmt.Errorf("%s asks for %s, no %s has as much: ask for at most what the largest has, %s", e.Task, describeResource(need), where, describeResource(largest))
+			return fmt.Errorf("%s requests %s, but no %s has that much: request at most what the largest one has, %s", e.Task, describeResource(need), where, describeResource(largest))
 		}
 	}
 	return nil
 }
 
 func errorAboveMaximum(t cluster.TaskID, asked, maximum string) error {
-	return fmt.Errorf("%s asks for %s, a container of this YARN may have %s: ask for less", t, asked, maximum)
+	return fmt.Errorf("%s requests %s, but a container of this YARN can have at most %s: request less", t, asked, maximum)
 }

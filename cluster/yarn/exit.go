@@ -60,7 +60,7 @@ func lostBy(status int32) cluster.LostBy {
 // startError returns why a container's process could not be started, with advice if its node is unreachable.
 func startError(err error) string {
 	if errors.Is(err, protocol.ErrUnreachable) && !errors.Is(err, protocol.ErrUnusable) || errors.Is(err, context.DeadlineExceeded) {
-		return err.Error() + "; the cluster's driver must reach the nodes' yarn.nodemanager.address: check that no firewall blocks it"
+		return err.Error() + "; see that the NodeManager runs and answers, and that no firewall is between the cluster's driver and its yarn.nodemanager.address"
 	}
 	return err.Error()
 }

@@ -200,9 +200,9 @@ func TestCheckNodes(t *testing.T) {
 		want  string // "" for none
 	}{
 		{nodes, &clusterpb.Resources{MemoryBytes: 8 << 30}, ""},
-		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 asks for 9216 MiB and 1 vcores, no node has as much: ask for at most what the largest has, 8192 MiB and 8 vcores"},
-		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 asks for 5120 MiB and 1 vcores, no node labelled gpu has as much: ask for at most what the largest has, 4096 MiB and 8 vcores and 2 GPUs"},
-		{nodes, &clusterpb.Resources{NodeLabel: "fast"}, "worker:0 is to run on a node labelled fast, but none of the nodes that are up is one: give another label or wait for such a node"},
+		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 requests 9216 MiB and 1 vcores, but no node has that much: request at most what the largest one has, 8192 MiB and 8 vcores"},
+		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 requests 5120 MiB and 1 vcores, but no node labelled gpu has that much: request at most what the largest one has, 4096 MiB and 8 vcores and 2 GPUs"},
+		{nodes, &clusterpb.Resources{NodeLabel: "fast"}, "worker:0 needs a node labelled fast, but no node that is up is one: give another label, or wait for such a node"},
 		{nil, &clusterpb.Resources{MemoryBytes: 9 << 30}, ""},
 	} {
 		err := checkNodes(cluster.Request{Executors: []cluster.ExecutorRequest{{Task: cluster.TaskID{Role: "worker"}, Each: tt.each}}}, tt.nodes)

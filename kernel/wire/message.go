@@ -15,8 +15,8 @@ import (
 
 // Errors of rejected messages.
 var (
-	ErrNoDelimiter  = errors.New("a message that is not Jupyter's: it has no delimiter <IDS|MSG>")
-	ErrShort        = errors.New("a message that is not Jupyter's: too few parts follow its delimiter")
+	ErrNoDelimiter  = errors.New("a message violates Jupyter's protocol: it has no delimiter <IDS|MSG>")
+	ErrShort        = errors.New("a message violates Jupyter's protocol: too few parts follow its delimiter")
 	ErrBadHeader    = errors.New("the header of a message violates Jupyter's protocol")
 	ErrBadSignature = errors.New("the signature of a message is wrong: the client does not have the key of this kernel's connection file")
 	ErrReplayed     = errors.New("a message was sent twice: somebody may repeat what was recorded on the network")
@@ -135,7 +135,7 @@ func (m *Message) ParentID() string { return field(m.Parent(), `"msg_id"`) }
 // Unmarshal decodes the content.
 func (m *Message) Unmarshal(v any) error {
 	if err := json.Unmarshal(m.Content(), v); err != nil {
-		return fmt.Errorf("the content of the %s of a client is not as Jupyter's protocol has it: %w", m.Header.MsgType, err)
+		return fmt.Errorf("the content of a client's %s violates Jupyter's protocol: %w", m.Header.MsgType, err)
 	}
 	return nil
 }

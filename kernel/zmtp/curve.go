@@ -54,11 +54,11 @@ func newCurveServer(keys *CurveKeys, random io.Reader) *curveServer {
 // welcome checks HELLO and returns WELCOME.
 func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 	if len(hello) != helloSize || string(hello[:len(helloName)]) != helloName {
-		return nil, fmt.Errorf("%w: not a HELLO", ErrHandshake)
+		return nil, fmt.Errorf("%w: its first command is not a HELLO, so it does not speak CURVE", ErrHandshake)
 	}
 	version, padding := hello[6:8], hello[8:80]
 	if version[0] != 1 || version[1] != 0 || !allZero(padding) {
-		return nil, fmt.Errorf("%w: malformed HELLO", ErrHandshake)
+		return nil, fmt.Errorf("%w: its HELLO is malformed: it may use another version of CURVE", ErrHandshake)
 	}
 	client, short := (*[keySize]byte)(hello[80:112]), hello[112:120]
 	if isWeak(client) {

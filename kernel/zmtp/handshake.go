@@ -16,7 +16,7 @@ import (
 
 // ErrHandshake reports a peer rejected during the handshake; the wrapping error contains the
 // reason.
-var ErrHandshake = errors.New("zmtp: the beginning of the peer's connection is refused")
+var ErrHandshake = errors.New("zmtp: a client's connection is refused")
 
 // The greeting (RFC 23, "The Greeting"): signature, version, mechanism, as-server, filler.
 const (

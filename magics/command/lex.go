@@ -126,7 +126,7 @@ func (l *lexer) escape() error {
 	case strings.HasPrefix(rest, "\n"):
 		l.at += 2
 	case rest == "":
-		return errors.New(`the line ends with \, which continues it, but no line follows: remove the \`)
+		return errors.New(`the line ends with \, but no line follows that it could continue: remove the \`)
 	default:
 		l.begin()
 		_, size := utf8.DecodeRuneInString(rest)
@@ -233,7 +233,7 @@ func braces(s string) (expr string, size int, err error) {
 		case '\'', '"':
 			end := quotation(s[i:])
 			if end < 0 {
-				return "", 0, errors.New("a string in {…} is not closed: close it; {{ is the character {, which single quotes keep, too")
+				return "", 0, errors.New("a string in {…} is not closed: close it. For the character { write {{, or use single quotes")
 			}
 			i += end - 1
 		case '}':
@@ -242,7 +242,7 @@ func braces(s string) (expr string, size int, err error) {
 			}
 			expr := strings.TrimSpace(s[1:i])
 			if expr == "" {
-				return "", 0, errors.New("{} holds no expression: write one; {{ is the character {, which single quotes keep, too")
+				return "", 0, errors.New("{} contains no expression: write one. For the character { write {{, or use single quotes")
 			}
 			return expr, i + 1, nil
 		}
@@ -250,7 +250,7 @@ func braces(s string) (expr string, size int, err error) {
 			break
 		}
 	}
-	return "", 0, errors.New("a { is not closed: write } after the expression; {{ is the character {, which single quotes keep, too")
+	return "", 0, errors.New("a { is not closed: write } after the expression. For the character { write {{, or use single quotes")
 }
 
 // quotation returns the length of the Python string at the start of s, or -1.

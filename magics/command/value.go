@@ -68,7 +68,9 @@ func (o *Option) read(given string) (Value, error) {
 			_, err = readCount(given, 1, math.MaxInt32)
 		}
 	case KindPattern:
-		_, err = regexp.Compile(given)
+		if _, err = regexp.Compile(given); err != nil {
+			err = fmt.Errorf("%w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself", err)
+		}
 	case KindSince:
 		_, err = ParseSince(given, time.Now())
 	case KindObject:

@@ -47,7 +47,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 	if profile != "" {
 		of, ok := profiles[profile]
 		if !ok {
-			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one, or choose from what there is: %s", profile, profile, orNone(slices.Sorted(maps.Keys(profiles))))
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one, or choose one of: %s", profile, profile, orNone(slices.Sorted(maps.Keys(profiles))))
 		}
 		maps.Copy(found, of)
 	}

@@ -157,7 +157,7 @@ func (inv *invocation) feedEnded() <-chan struct{} {
 // evaluate feeds data to the run, waits for its end and returns the means of its metrics.
 func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "evaluate DATA: the name of the data is missing")
+		return nil, command.Usagef(inv.Verb, "evaluate: the name of the data is missing, as in: evaluate DATA")
 	}
 	m, err := inv.openFeed(ctx, "evaluate", "spread")
 	if err != nil {
@@ -203,7 +203,7 @@ func (inv *invocation) awaitFeed(ctx context.Context) error {
 // inference feeds data to the run, waits for its end and returns the data with the results of the records.
 func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "inference DATA: the name of the data is missing")
+		return nil, command.Usagef(inv.Verb, "inference: the name of the data is missing, as in: inference DATA")
 	}
 	m, err := inv.openFeed(ctx, "inference", "spread")
 	if err != nil {

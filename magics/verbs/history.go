@@ -119,9 +119,9 @@ func checkHistory(c *command.Command) error {
 	case diff && compare:
 		return command.Usagef(c.Verb, "--diff and --compare exclude each other: give one of them")
 	case len(c.Words) > 0 && !diff && !compare:
-		return command.Usagef(c.Verb, "%s: runs are named after --diff or --compare", command.Shorten(c.Words[0], 40))
+		return command.Usagef(c.Verb, "%s: runs can be named only with --diff or --compare: add one of them", command.Shorten(c.Words[0], 40))
 	case diff && len(c.Words) > 2:
-		return command.Usagef(c.Verb, "--diff compares two runs; --compare makes a table of more")
+		return command.Usagef(c.Verb, "--diff compares two runs, not more: use --compare, which makes a table")
 	}
 	_, err := runNumbers(c)
 	return err

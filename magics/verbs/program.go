@@ -123,7 +123,7 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	case fi.IsDir():
 		return nil, command.Usagef(inv.Verb, "%s is a folder: name a script in it", path)
 	case fi.Size() > maxScript:
-		return nil, command.Usagef(inv.Verb, "%s has %s, so it is no script, which has at most %s: name the program's file", path, render.BytesText(uint64(fi.Size())), render.BytesText(uint64(maxScript)))
+		return nil, command.Usagef(inv.Verb, "%s has %s, but a script has at most %s: name the file of the program", path, render.BytesText(uint64(fi.Size())), render.BytesText(uint64(maxScript)))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

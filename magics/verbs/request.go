@@ -41,11 +41,11 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	for _, name := range []string{"am-memory", "am-cpus", "am-node-label"} {
 		if inv.Has(name) && !inv.Has("managed") {
-			return nil, command.Usagef(inv.Verb, "--%s applies with --managed only: without that the ApplicationMaster needs no container", name)
+			return nil, command.Usagef(inv.Verb, "--%s works only with --managed, where the ApplicationMaster has a container of its own: leave it out, or add --managed", name)
 		}
 	}
 	if inv.Has("tensorboard") && !inv.Has("managed") {
-		return nil, command.Usagef(inv.Verb, "--tensorboard applies with --managed only: the verb tensorboard shows that of this cluster here")
+		return nil, command.Usagef(inv.Verb, "--tensorboard works only with --managed: leave it out, and run the verb tensorboard after start")
 	}
 	roles, err := inv.requestRoles()
 	if err != nil {
@@ -98,7 +98,7 @@ func (inv *invocation) applies(backend string) error {
 		if o.IsFor(backend) || !inv.gave(o.Name) {
 			continue
 		}
-		return command.Usagef(inv.Verb, "--%s applies to --backend %s only, not to %s", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
+		return command.Usagef(inv.Verb, "--%s works only with --backend %s, not with %s: leave it out", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (inv *invocation) strayRole(role string, counts map[string]int64) error {
 	if near := command.Nearest(role, slices.Collect(maps.Keys(counts))); near != "" && near != role && counts[near] > 0 {
 		return command.Usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near, strings.TrimPrefix(option, "--"+role))
 	}
-	return command.Usagef(inv.Verb, "%s: no executor has the role %s", option, role)
+	return command.Usagef(inv.Verb, "%s: no executor has the role %s: leave the option out, or request executors of that role", option, role)
 }
 
 // resources returns a role's resources: of its own options, otherwise of the general ones.
@@ -303,7 +303,7 @@ func (inv *invocation) results(base, dir string) (string, error) {
 	case ok && scheme == "hdfs":
 		return dir, nil
 	case ok:
-		return "", command.Usagef(inv.Verb, "%s:// cannot be used here: a folder of this machine, or hdfs://", scheme)
+		return "", command.Usagef(inv.Verb, "%s:// is not supported: give a folder of this machine, or hdfs://", scheme)
 	}
 	return Absolute(base, dir), nil
 }

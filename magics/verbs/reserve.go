@@ -75,7 +75,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 // checkTimeouts refuses an option given by both of its names.
 func checkTimeouts(c *command.Command) error {
 	if c.Has("timeout") && c.Has("reserve-timeout") {
-		return command.Usagef(c.Verb, "--timeout and --reserve-timeout are the same: give one")
+		return command.Usagef(c.Verb, "--timeout and --reserve-timeout mean the same: give only one of them")
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return m, nil
 	}
 	if !inv.Has("replace") {
-		return nil, command.Usagef(inv.Verb, "cluster %s is running with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
+		return nil, command.Usagef(inv.Verb, "cluster %s already runs with other options (%s): release it first with reserve --replace, or choose another --name", name, differences(st.GetRequest(), req))
 	}
 	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }

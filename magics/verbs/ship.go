@@ -49,7 +49,7 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 			return command.Usagef(inv.Verb, "--files: there is no %s", p)
 		}
 		if renamed && Absolute(base, name) != p {
-			return command.Usagef(inv.Verb, "--files %s: on local, tasks read files at their own paths, so no file gets another name: leave ::%s out, or make a link of that name", given, name)
+			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
 		}
 		req.Files = append(req.Files, p)
 	}
@@ -109,7 +109,7 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 	path := Absolute(base, given)
 	if given == "." {
 		if path = environmentOf(inv.session.Options.Python); path == "" {
-			return command.Usagef(inv.Verb, "--venv .: the notebook's Python %s is of no environment (venv, conda): --venv ARCHIVE or DIR gives one", inv.session.Options.Python)
+			return command.Usagef(inv.Verb, "--venv .: the notebook's Python %s is not in an environment (venv, conda): give the folder or the archive of one", inv.session.Options.Python)
 		}
 	}
 	if err := ship.CheckEnvironment(path); err != nil {

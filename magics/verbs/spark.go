@@ -32,7 +32,7 @@ const (
 func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveRequest) error {
 	asked := req.GetEngine()[engineSession]
 	if asked != "" && req.GetEngine()[engineMaster] != "" {
-		return command.Usagef(inv.Verb, "--session is the notebook's SparkSession, --master makes another: give one of them")
+		return command.Usagef(inv.Verb, "--session uses the notebook's SparkSession, --master makes another one: give only one of them")
 	}
 	if req.GetEngine()[engineMaster] != "" {
 		return nil

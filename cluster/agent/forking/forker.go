@@ -88,7 +88,7 @@ func forkerMain(args []string) error {
 func serveForks(path, python string) error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the parent of the processes that tasks leave (subreaper): %w", err)
+		return fmt.Errorf("become the subreaper of the tasks' processes (prctl): %w", err)
 	}
 	s := &forker{
 		python: python, come: make(chan *os.File), received: make(chan forkerInput), over: make(chan struct{}),

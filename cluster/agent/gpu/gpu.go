@@ -199,7 +199,7 @@ func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks Locks) (*He
 	if len(taken) > 0 {
 		why = ": " + strings.Join(taken, "; ")
 	}
-	return nil, fmt.Errorf("%d %s asked for, %d of %d are free%s; ask for fewer, or end what holds them", count, gpusAre(count), free, len(gpus), why)
+	return nil, fmt.Errorf("%d %s requested, but only %d of %d are free%s; request fewer, or end the processes that hold them", count, gpusAre(count), free, len(gpus), why)
 }
 
 func gpusAre(n int) string {

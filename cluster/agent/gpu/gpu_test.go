@@ -40,7 +40,7 @@ func TestPickGPUs(t *testing.T) {
 	if err == nil {
 		t.Fatal("a GPU was given twice")
 	}
-	for _, want := range []string{"2 GPUs are asked for, 1 of 3 are free", "GPU 1 is held by demo/0", "GPU 2 is used by pid 4711 (alice: python train.py)"} {
+	for _, want := range []string{"2 GPUs are requested, but only 1 of 3 are free", "GPU 1 is held by demo/0", "GPU 2 is used by pid 4711 (alice: python train.py)"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}

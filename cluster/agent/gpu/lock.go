@@ -95,7 +95,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 		if err == nil {
 			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 				f.Close()
-				return nil, fmt.Errorf("%s, which is to lock a GPU, is no regular file: remove it", path)
+				return nil, fmt.Errorf("the lock file of a GPU, %s, is not a regular file: remove it", path)
 			}
 			return f, nil
 		}
@@ -110,7 +110,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s, which locks a GPU, is made and removed by another process all the time: end that process", path)
+	return nil, fmt.Errorf("the lock file of a GPU, %s, is created and removed by another process again and again: end that process", path)
 }
 
 // prepare creates the folder with /tmp's mode: every user may create files, and remove only
@@ -126,7 +126,7 @@ func (l Locks) prepare() error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s, which is to hold the locks of GPUs, is no folder: remove it", l.dir)
+		return fmt.Errorf("the folder for the lock files of GPUs, %s, is not a folder: remove it", l.dir)
 	}
 	return nil
 }

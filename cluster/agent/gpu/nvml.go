@@ -154,7 +154,7 @@ func (l nvmlLister) devices(wanted func(int, string) bool) ([]nvmlGPU, error) {
 		}
 	}
 	if len(gpus) == 0 {
-		return nil, fmt.Errorf("measure the GPUs: none of the executor's is among the %d of this machine", count)
+		return nil, fmt.Errorf("measure the GPUs: none of the executor's GPUs is among the %d GPUs of this machine", count)
 	}
 	return gpus, nil
 }

@@ -158,7 +158,7 @@ func TestNVMLMeasureFailures(t *testing.T) {
 	uncounted := fakeNVML()
 	uncounted.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
 	for want, library := range map[string]*mock.Interface{
-		"no NVIDIA driver": missing, "count the GPUs": uncounted, "none of the executor's is among the 0": fakeNVML(),
+		"no NVIDIA driver": missing, "count the GPUs": uncounted, "none of the executor's GPUs is among the 0": fakeNVML(),
 	} {
 		err := nvmlLister{library}.measure(t.Context(), time.Second, func(int, string) bool { return true }, func(int, string, int32, uint64) {})
 		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, errNoDriver) != (library == missing) {

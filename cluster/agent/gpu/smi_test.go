@@ -171,11 +171,11 @@ func TestHoldWaitsForThoseThatEnd(t *testing.T) {
 	}
 	defer held.Release()
 	p.Patience = 0
-	if _, err := p.Hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is asked for, 0 of 1 are free: GPU 2 is held by demo/0") {
+	if _, err := p.Hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is requested, but only 0 of 1 are free: GPU 2 is held by demo/0") {
 		t.Errorf("held twice: %v", err)
 	}
 	p.Patience = time.Minute
-	if _, err := p.Hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are asked for, 0 of 1 are free") {
+	if _, err := p.Hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are requested, but only 0 of 1 are free") {
 		t.Errorf("more than there are: %v", err)
 	}
 	p.Lister, p.Visible = &listed{[]any{errNoDriver}}, "4,7"

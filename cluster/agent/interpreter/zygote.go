@@ -238,7 +238,7 @@ func (z *zygote) retire(ctx context.Context) {
 func (z *zygote) send(request any, oob []byte) error {
 	line, err := json.Marshal(request)
 	if err != nil {
-		return fmt.Errorf("ask the process that tasks are forked from (the zygote): %w", err)
+		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}
 	line = append(line, '\n')
 	if z.pid > 0 { // one that was stopped (SIGSTOP) would neither fork nor kill
@@ -247,17 +247,17 @@ func (z *zygote) send(request any, oob []byte) error {
 	z.write.Lock()
 	defer z.write.Unlock()
 	if err := z.conn.SetWriteDeadline(time.Now().Add(SpawnTimeout)); err != nil {
-		return fmt.Errorf("ask the process that tasks are forked from (the zygote): %w", err)
+		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}
 	if len(oob) > 0 { // the descriptors are sent with the first byte
 		n, _, err := z.conn.WriteMsgUnix(line[:1], oob, nil)
 		if err != nil {
-			return fmt.Errorf("ask the process that tasks are forked from (the zygote): %w", err)
+			return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 		}
 		line = line[n:]
 	}
 	if _, err := z.conn.Write(line); err != nil {
-		return fmt.Errorf("ask the process that tasks are forked from (the zygote): %w", err)
+		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}
 	return nil
 }

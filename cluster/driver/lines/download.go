@@ -18,7 +18,7 @@ const downloadStall = time.Minute
 func (h *Handler) download(w http.ResponseWriter, r *http.Request) {
 	req, err := request(r.URL.Query())
 	if err == nil && req.GetAfter() != nil {
-		err = fmt.Errorf("the parameter after belongs to /lines/live: leave it out, or ask there")
+		err = fmt.Errorf("the parameter after is only for /lines/live: remove it, or request /lines/live")
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -213,7 +213,7 @@ func TestRefused(t *testing.T) {
 		"task=a:b:c":      "400 a task is ROLE:NUMBER",
 		"run=7":           "404 there is no run 7; the last one is run 3",
 		"run=8":           "500 the lines cannot be read: read lines of worker:0: input/output error",
-		"run=3&after={}":  "400 the parameter after belongs to /lines/live: leave it out, or ask there",
+		"run=3&after={}":  "400 the parameter after is only for /lines/live: remove it, or request /lines/live",
 	} {
 		q, err := url.ParseQuery(query)
 		if err != nil {

@@ -29,7 +29,7 @@ func (i *Intake) carry(ctx context.Context, connection int64) {
 	ours, theirs, err := unixsock.Pair()
 	if err != nil {
 		i.cfg.Log.Warn("a producer on another host is not served", "task", i.cfg.Task, "err", err)
-		refuse(stream, fmt.Sprintf("the agent of %s cannot serve a producer on another host: %v", i.cfg.Task, err))
+		refuse(stream, fmt.Sprintf("the agent of %s on %s cannot serve a producer on another host: %v", i.cfg.Task, i.cfg.Host, err))
 		return
 	}
 	var work sync.WaitGroup

@@ -105,7 +105,7 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 			return err
 		case <-left:
 			if m.waitsFor(leaver) { // it cannot have had a result
-				return errors.New(m.why(ctx, &collective.LostError{Name: leaver, Err: errors.New("it has ended before it connected")}))
+				return errors.New(m.why(ctx, &collective.LostError{Name: leaver, Err: errors.New("it ended before it connected")}))
 			}
 			if time.Now().After(until) {
 				return fmt.Errorf("%s has left the group", leaver)

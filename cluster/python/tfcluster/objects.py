@@ -38,7 +38,10 @@ class Objects:
     def __call__(self, fn: str, args: Mapping[str, Any]) -> Any:
         method = getattr(self, "do_" + fn, None)
         if method is None:
-            raise UsageError(f"this tfcluster package does not know {fn!r}: restart the kernel")
+            raise UsageError(
+                f"the notebook's Python has loaded another version of the package tfcluster, which lacks {fn!r}: "
+                "restart the kernel; if that does not help, install the same version there"
+            )
         return method(**args)
 
     def _find(self, name: str) -> Any:

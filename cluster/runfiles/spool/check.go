@@ -49,7 +49,7 @@ func check(ctx context.Context, remote Checked, dir string) error {
 	info, err := remote.Stat(ctx, dir)
 	switch {
 	case err == nil && !info.IsDir():
-		return errors.New("there is a file, not a folder: choose another")
+		return errors.New("it is a file, not a folder: choose another --dir")
 	case errors.Is(err, fs.ErrNotExist):
 		err = remote.MakeDir(ctx, dir)
 	}

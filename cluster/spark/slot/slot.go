@@ -186,7 +186,7 @@ func baseFolder() (string, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(base, &st); err != nil || !info.IsDir() || int(st.Uid) != os.Getuid() {
-		return "", fmt.Errorf("%s is not a folder of this user's: remove it", base)
+		return "", fmt.Errorf("%s is not a folder that belongs to this user: remove it", base)
 	}
 	return base, nil
 }

@@ -281,7 +281,7 @@ func TestBaseFolder(t *testing.T) {
 	if err := os.Symlink(dir, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
-	if base, err := baseFolder(); err == nil || !strings.Contains(err.Error(), "not a folder of this user's") {
+	if base, err := baseFolder(); err == nil || !strings.Contains(err.Error(), "not a folder that belongs to this user") {
 		t.Errorf("a link gives %q, %v", base, err)
 	}
 	t.Setenv("TMPDIR", filepath.Join(dir, strings.Repeat("long", 15)))

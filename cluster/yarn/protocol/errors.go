@@ -13,7 +13,7 @@ import (
 var (
 	ErrUnreachable = errors.New("YARN unreachable")
 	ErrQueue       = errors.New("no such queue, or this user may not use it (--queue names another)")
-	ErrTooLarge    = errors.New("more than a container of this YARN may have: ask for less")
+	ErrTooLarge    = errors.New("more than a container of this YARN can have: request less")
 	ErrLabel       = errors.New("no such node label, or the queue may not use it (--node-label names another)")
 	ErrPermission  = errors.New("this user may not do that: YARN's administrator can permit it, and HADOOP_USER_NAME names another user")
 	// ErrGone means that the application or its attempt has ended.
