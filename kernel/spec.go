@@ -2,10 +2,7 @@ package kernel
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 )
 
 // Spec is a kernelspec (https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs).
@@ -34,29 +31,4 @@ func (s Spec) JSON() ([]byte, error) {
 		return nil, fmt.Errorf("encode kernelspec: %w", err)
 	}
 	return append(b, '\n'), nil
-}
-
-// WriteSpec atomically writes kernel.json into dir, the folder of the kernelspec
-// (PREFIX/share/jupyter/kernels/NAME).
-func WriteSpec(dir string, s Spec) error {
-	b, err := s.JSON()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the folder of the kernelspec: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".kernel.json-")
-	if err != nil {
-		return fmt.Errorf("write kernelspec: %w", err)
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, "kernel.json"))
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write kernelspec: %w", err), os.Remove(f.Name()))
-	}
-	return nil
 }

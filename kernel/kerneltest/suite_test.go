@@ -2,6 +2,7 @@ package kerneltest_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -33,7 +34,12 @@ func kernelspecs(t *testing.T) (python, data string) {
 		"plain":  {python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", "{connection_file}"},
 		"before": {binary, "{connection_file}", python},
 	} {
-		if err := kernel.WriteSpec(filepath.Join(data, "kernels", name), kernel.NewSpec(name, argv, nil)); err != nil {
+		spec, err := kernel.NewSpec(name, argv, nil).JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(data, "kernels", name)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kernel.json"), spec, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
