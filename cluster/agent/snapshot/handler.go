@@ -133,14 +133,14 @@ func (h *handler) check() error {
 		return fmt.Errorf("the file for its stacks cannot be read: %w", err)
 	}
 	if theirs, err := os.Stat(descriptorPath(h.pid, h.of.Descriptor)); err != nil || !os.SameFile(ours, theirs) {
-		return fmt.Errorf("the program has closed descriptor %d, to which its stacks are written", h.of.Descriptor)
+		return fmt.Errorf("the program has closed descriptor %d, to which its stacks are written: ask with --native (py-spy)", h.of.Descriptor)
 	}
 	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
 	switch {
 	case !ok:
-		return errors.New("the thread that writes the stacks has ended")
+		return errors.New("the thread that writes the stacks has ended: ask with --native (py-spy)")
 	case !does.Caught:
-		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks", h.of.Signal)
+		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks: ask with --native (py-spy)", h.of.Signal)
 	case does.Pending || does.Blocked:
 		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet", h.of.Signal)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // slower is the end of a note that RDMA is not used.
-const slower = "the results are the same, only later; start --fabric tcp does not try RDMA"
+const slower = "the results are the same, only slower; start --fabric tcp does not try RDMA"
 
 // ways are how links are made of connections, by their network. join owns them: connect opens them, and they are closed
 // after the links.
