@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,14 +11,13 @@ import (
 
 // cellState is the state of waiting cells and of matched cells.
 type cellState struct {
-	queue      []*request             // cells that wait
-	running    *Cell                  // the matched cell that has its turn
-	concurrent map[*Cell]struct{}     // matched cells that run concurrently
-	count      int                    // the last execution count
-	ticks      []tick                 // ticks that the child has not run yet
-	hidden     map[string]tick        // ticks sent to the child, by message ID
-	inputs     map[string]chan string // matched cells that wait for input, by client
-	lastCell   time.Time              // arrival of the last cell that waits its turn
+	queue      []*request         // cells that wait
+	running    *Cell              // the matched cell that has its turn
+	concurrent map[*Cell]struct{} // matched cells that run concurrently
+	count      int                // the last execution count
+	ticks      []tick             // ticks that the child has not run yet
+	hidden     map[string]tick    // ticks sent to the child, by message ID
+	lastCell   time.Time          // arrival of the last cell that waits its turn
 }
 
 // Cell is a running matched cell. Every output carries the cell's header, so clients never show
@@ -129,38 +126,6 @@ func (c *Cell) show(msgType, id string, data, metadata map[string]any) {
 	}
 	c.flush()
 	c.k.publish(msgType, c.msg.RawHeader(), wire.Display{Data: data, Metadata: metadata, Transient: transient})
-}
-
-// ErrNoInput reports that the client does not accept input requests.
-var ErrNoInput = errors.New("this front end cannot ask for input (allow_stdin is off, as in nbconvert): run the cell where it can")
-
-// Input asks the user for a line.
-func (c *Cell) Input(ctx context.Context, prompt string) (string, error) {
-	if !c.exec.AllowStdin || len(c.msg.Identities()) == 0 {
-		return "", ErrNoInput
-	}
-	c.mu.Lock()
-	c.flush()
-	c.mu.Unlock()
-	client := string(c.msg.Identities()[0])
-	answer := make(chan string, 1)
-	c.k.mu.Lock()
-	c.k.inputs[client] = answer
-	c.k.mu.Unlock()
-	defer func() {
-		c.k.mu.Lock()
-		delete(c.k.inputs, client)
-		c.k.mu.Unlock()
-	}()
-	c.k.stdin.Send(c.k.signer.Make(c.msg.Identities(), "input_request", c.msg.RawHeader(), map[string]any{"prompt": prompt, "password": false}))
-	select {
-	case s := <-answer:
-		return s, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-c.k.ctx.Done():
-		return "", errEnd
-	}
 }
 
 // interrupt sends an interrupt to the cell, unless two are pending.

@@ -96,6 +96,7 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 	})
 }
 
+// stdinLoop forwards answers to the child, which alone asks for input.
 func (k *Kernel) stdinLoop() {
 	recv := func() ([][]byte, error) { m, err := k.stdin.Recv(); return m, err }
 	for {
@@ -103,26 +104,7 @@ func (k *Kernel) stdinLoop() {
 		if !ok {
 			return
 		}
-		var answer chan string
-		if len(m.Identities()) > 0 {
-			k.mu.Lock()
-			answer = k.inputs[string(m.Identities()[0])]
-			k.mu.Unlock()
-		}
-		if answer == nil || m.Header.MsgType != "input_reply" {
-			k.forward(stdinChannel, m.Frames)
-			continue
-		}
-		var reply struct {
-			Value string `json:"value"`
-		}
-		if err := m.Unmarshal(&reply); err != nil {
-			k.log.Warn("an answer to an input request is malformed and taken as empty", "err", err)
-		}
-		select {
-		case answer <- reply.Value:
-		default: // answered already
-		}
+		k.forward(stdinChannel, m.Frames)
 	}
 }
 

@@ -66,7 +66,7 @@ func New(cfg Config) (*Kernel, error) {
 	return &Kernel{
 		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), opened: make(chan struct{}), comms: map[string]*Comm{},
 		childState: childState{childBusy: busyRequests{}},
-		cellState:  cellState{concurrent: map[*Cell]struct{}{}, inputs: map[string]chan string{}},
+		cellState:  cellState{concurrent: map[*Cell]struct{}{}},
 	}, nil
 }
 

@@ -72,8 +72,8 @@ func TestSparkSessionRefuses(t *testing.T) {
 		"--packages a:b:1":                "spark.jars.packages",
 		"--queue q":                       "spark.yarn.queue",
 		"--conf spark.a=b":                "--conf cannot change",
-		"--session spark --master yarn":   "give one of them",
-		"--master local[2] --session any": "give one of them",
+		"--session spark --master yarn":   "give only one of them",
+		"--master local[2] --session any": "give only one of them",
 	} {
 		_, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark "+given, newRecord(), py)
 		if r := result.NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {

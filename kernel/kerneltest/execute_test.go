@@ -265,8 +265,8 @@ func TestFlood(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure displays can be updated and input can be requested.
-func TestDisplayAndInput(t *testing.T) {
+// Ensure displays can be updated.
+func TestDisplay(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	id := f.Execute("%toy progress")
@@ -275,14 +275,6 @@ func TestDisplayAndInput(t *testing.T) {
 	for range 10 {
 		f.Pub("update_display_data", id)
 	}
-	f.Status(id, "idle")
-	f.Executed(id, "ok")
-	id = f.Execute("%toy ask")
-	f.Begin(id)
-	if prompt := f.Input(id, "yes"); prompt != "really? " {
-		t.Errorf("prompt %q", prompt)
-	}
-	f.Stream(id, "stdout", "got yes\n")
 	f.Status(id, "idle")
 	f.Executed(id, "ok")
 	f.NothingLeft()

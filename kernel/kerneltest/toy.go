@@ -70,12 +70,6 @@ func (t *Toy) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 		for i := 1; i <= 10; i++ {
 			c.Update("p", map[string]any{"text/plain": strconv.Itoa(10*i) + " %"}, nil)
 		}
-	case "ask":
-		s, err := c.Input(ctx, "really? ")
-		if err != nil {
-			return kernel.Result{Err: &kernel.CellError{Name: "NoInput", Value: err.Error()}}
-		}
-		c.Stdout("got " + s + "\n")
 	case "fail":
 		return kernel.Result{Err: &kernel.CellError{Name: "ToyError", Value: "it failed", Traceback: []string{"ToyError: it failed"}}}
 	case "panic":

@@ -130,7 +130,7 @@ func isWeak(public *[keySize]byte) bool {
 func (s *curveServer) advance(short []byte) error {
 	n := binary.BigEndian.Uint64(short)
 	if n <= s.peerNonce {
-		return fmt.Errorf("%w: a nonce is used again", ErrHandshake)
+		return fmt.Errorf("%w: a nonce is used again, as by one who repeats a recorded connection", ErrHandshake)
 	}
 	s.peerNonce = n
 	return nil

@@ -72,7 +72,7 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 		q.Run = runs[len(runs)-1].GetId()
 	} else {
 		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
-			return false, command.Usagef(inv.Verb, "cluster %s had no run %d: history lists its %s", p.Name, n, render.Plural(int64(len(runs)), "run"))
+			return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its %s", p.Name, n, inv.session.Say("history -c "+p.Name), render.Plural(int64(len(runs)), "run"))
 		}
 	}
 	lines, gaps, err := r.Lines(ctx, q)

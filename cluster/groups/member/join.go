@@ -171,7 +171,7 @@ func (m *Member) why(ctx context.Context, err error) string {
 		return answer.GetReason()
 	}
 	if failed != nil && ctx.Err() == nil {
-		m.config.Log.Warn("the driver did not hear that a collective call has failed; the tasks may name different reasons", "task", m.config.Task, "error", failed)
+		m.config.Log.Warn("the driver did not hear that a collective call has failed; the tasks may name different reasons", "task", m.config.Task, "error", clusterpb.Plain(failed))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
