@@ -280,7 +280,7 @@ func (c *child) end() {
 	}
 	c.work.Wait()
 	if err := c.dir.remove(); err != nil {
-		c.k.log.Warn("the folder of the ended Python stays in TMPDIR", "err", err)
+		c.k.log.Warn("the folder of the ended Python stays in TMPDIR; remove it by hand", "err", err)
 	}
 }
 

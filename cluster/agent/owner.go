@@ -26,7 +26,7 @@ func (a *Agent) watchOwners(ctx context.Context) {
 				return
 			}
 			cause := o.GetWhat() + " ended"
-			a.log.Error("leaving", "cause", cause)
+			a.log.Error("the agent ends", "cause", cause)
 			a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Leaving{Leaving: &clusterpb.Leaving{Cause: cause}}})
 			time.Sleep(leavingWait)
 			a.cancel(errors.New(cause))

@@ -171,7 +171,7 @@ func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 	f := &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}
 	switch {
 	case c.cfg.Recovered.Saved == nil:
-		f.Remedy = lifecycle.ReserveAgain
+		f.Remedy = lifecycle.ReserveRemedy(err.Error())
 	case errors.Is(err, cluster.ErrEngineAway):
 		f.Summary = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err)
 	default:
@@ -309,7 +309,7 @@ func (c *Coordinator) writeHistory(over bool) {
 		places = k.LogLocations()
 	}
 	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.releaseReason); err != nil {
-		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
+		c.log.Warn("history and logs may lack this cluster after its end, because a file could not be written; the cluster goes on", "err", err)
 	}
 }
 

@@ -92,7 +92,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.lc = lifecycle.New(execs, c.cfg.Request.GetRoles(), c.limits(), c.cfg.Recovered.Saved != nil)
 	for run := int32(1); run <= c.runs.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
-			c.log.Warn("lines of an earlier run are missing in logs", "run", run, "err", err)
+			c.log.Warn("logs shows no lines of an earlier run, which could not be read; other runs are not affected", "run", run, "err", err)
 		}
 		c.loadRecord(run)
 	}

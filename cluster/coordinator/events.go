@@ -127,7 +127,7 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	}
 	scalars, err := r.next()
 	if err != nil {
-		c.log.Warn("status and history may lack values of TensorBoard's event files", "dir", dir, "err", err)
+		c.log.Warn("status and history may lack values of TensorBoard's event files; TensorBoard and the run go on", "dir", dir, "err", err)
 	}
 	if len(scalars) == 0 {
 		return c.writeEvents(ctx, r, dir)

@@ -213,13 +213,13 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.heartbeat(conn.exec, m.Heartbeat)
 	case *clusterpb.AgentMessage_Task:
 		if err := c.execs.checkTask(conn.exec, m.Task.GetTask()); err != nil {
-			c.log.Warn("a task's event is ignored", "err", err)
+			c.log.Warn("a task's event is ignored; the run goes on", "err", err)
 			return
 		}
 		c.taskEvent(m.Task)
 	case *clusterpb.AgentMessage_Barrier:
 		if err := c.execs.checkTask(conn.exec, m.Barrier.GetTask()); err != nil {
-			c.log.Warn("an arrival at a barrier is ignored", "err", err)
+			c.log.Warn("an arrival at a barrier is ignored; the run goes on", "err", err)
 			return
 		}
 		c.arrive(m.Barrier)

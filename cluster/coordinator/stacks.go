@@ -143,7 +143,7 @@ func (c *Coordinator) unanswered(task string, limit time.Duration) *clusterpb.Mi
 // snapshotTaken passes an agent's answer to its round. Loop only.
 func (c *Coordinator) snapshotTaken(id cluster.ExecutorID, a *clusterpb.SnapshotTaken) {
 	if err := c.execs.checkTask(id, a.GetSnapshot().GetTask()); err != nil {
-		c.log.Warn("a snapshot is ignored", "err", err)
+		c.log.Warn("a snapshot is ignored; the run goes on", "err", err)
 		return
 	}
 	a.Snapshot.ExecutorId = string(id)

@@ -109,7 +109,7 @@ type savedStart struct {
 func (d *driver) saveStart(run int32, req *clusterpb.StartRequest) {
 	start, err := proto.Marshal(req)
 	if err != nil {
-		d.log.Error("encode the run's start", "err", err)
+		d.log.Error("the run cannot be restarted if this ApplicationMaster dies, because its start could not be encoded", "err", err)
 		return
 	}
 	d.hosting.SaveStart(append(binary.LittleEndian.AppendUint32(nil, uint32(run)), start...))

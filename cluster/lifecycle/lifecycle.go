@@ -225,7 +225,7 @@ func (l *Machine) engineEnded(cause string) {
 		l.startFailed(f)
 	}
 	if l.state == Reserving {
-		l.reserveFailed("engine", cause, ReserveAgain)
+		l.reserveFailed("engine", cause, ReserveRemedy(cause))
 		return
 	}
 	l.note(true, "the cluster ended: %s", cause)

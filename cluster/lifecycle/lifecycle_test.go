@@ -96,10 +96,11 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors stay reserved"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
-		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"}, "free space, or have the program write"},
+		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"}, "free space on that disk, or change the program"},
 		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 24] Too many open files"}, "ulimit -n"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: no such file"}, "another --python"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "at the driver's host"},
 		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {

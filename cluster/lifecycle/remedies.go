@@ -18,8 +18,8 @@ const resumes = "if the program saved checkpoints, start --resume continues from
 // moreMemory is the remedy for a task or an executor that used more memory than it has.
 const moreMemory = "use a smaller batch or model, or reserve with more --memory"
 
-// ReserveAgain is the remedy for a reservation that failed for another reason than its request.
-const ReserveAgain = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
+// reserveAgain is the remedy for a reservation that failed for another reason than its request.
+const reserveAgain = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
 
 // losses says how an executor that is given up was lost, for texts that begin with its name.
 func (x *Executor) losses() string {
@@ -46,7 +46,7 @@ func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 	case x.loss.by == cluster.LostByError:
 		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reset requests it again, or reserve --replace takes other options", x.loss.on)
 	case reserving:
-		f.Remedy = ReserveAgain
+		f.Remedy = reserveAgain
 	default:
 		f.Remedy = "%tfcluster reset requests it again"
 	}
@@ -67,6 +67,8 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		return "lost", fmt.Sprintf("find out what stopped it%s; %%tfcluster start runs again", on)
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
+	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
+		return "lost", "run %tfcluster start again; if it fails again, correct what the reason names, which may be at the driver's host"
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
 		return "lost", "run %tfcluster start again; if it fails again, correct on that host what the reason names, or reserve with another --python or --venv"
 	case lost && x.loss.by == cluster.LostByError:
@@ -82,7 +84,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
 		if remedy := hostRemedy(e.GetException(), on); remedy != "" {
-			return "task", remedy + "; then run %tfcluster start again: the executors stay reserved"
+			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
 		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
@@ -94,17 +96,25 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 // environmentRemedy returns the remedy for an environment that an executor cannot use.
 func environmentRemedy(cause string) string {
 	if hostRemedy(cause, "") != "" {
-		return "correct what the error names, then %tfcluster reserve again"
+		return ReserveRemedy(cause)
 	}
 	return "reserve with another --venv"
 }
 
-// hostRemedy returns the remedy for an error of a program whose cause is the host's; "" for any other one.
+// ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.
+func ReserveRemedy(cause string) string {
+	if remedy := hostRemedy(cause, ""); remedy != "" {
+		return remedy + "; then %tfcluster reserve again"
+	}
+	return reserveAgain
+}
+
+// hostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one.
 func hostRemedy(text, on string) string {
 	for _, c := range [...]struct{ error, remedy string }{
-		{"no space left on device", "free space%s, or have the program write to another disk"},
-		{"disk quota exceeded", "free space%s, or have the program write to another disk"},
-		{"too many open files", "raise the limit of open files%s (ulimit -n), or have the program close files"},
+		{"no space left on device", "free space on that disk%s"},
+		{"disk quota exceeded", "free space on that disk%s"},
+		{"too many open files", "raise the limit of open files%s (ulimit -n)"},
 	} {
 		if strings.Contains(strings.ToLower(text), c.error) {
 			return fmt.Sprintf(c.remedy, on)

@@ -56,11 +56,11 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 		return status.Errorf(codes.NotFound, "%s does not exist", name)
 	}
 	if err != nil {
-		return status.Errorf(codes.Internal, "read %s: %v", name, err)
+		return status.Errorf(codes.Internal, "the driver cannot read %s: %v", name, err)
 	}
 	f, err := r.storage.Open(name)
 	if err != nil {
-		return status.Errorf(codes.NotFound, "read %s: %v", name, err)
+		return status.Errorf(codes.NotFound, "the driver cannot read %s: %v", name, err)
 	}
 	defer f.Close()
 	if err := stream.Send(&clusterpb.GetReply{File: headOf(stat)}); err != nil {
@@ -80,7 +80,7 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 			return stream.Send(&clusterpb.GetReply{Sha256: hex.EncodeToString(sum.Sum(nil))})
 		}
 		if err != nil {
-			return status.Errorf(codes.Internal, "read %s: %v", name, err)
+			return status.Errorf(codes.Internal, "the driver cannot read %s: %v", name, err)
 		}
 	}
 }

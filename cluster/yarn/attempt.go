@@ -266,7 +266,7 @@ func (a *Attempt) removeState(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	if err := removeFolder(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
-		a.log.Warn("cannot remove the saved state of this application", "err", err)
+		a.log.Warn("the saved state of this application stays on HDFS; remove its folder by hand", "err", err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request) {
 	}
 	var b bytes.Buffer
 	if err := page().Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
-		p.Log.Warn("the status page cannot be shown", "err", err)
+		p.Log.Warn("the status page cannot be shown; %tfcluster status shows the same", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return
 	}

@@ -140,7 +140,7 @@ func (m *Member) progress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reporting)
 	defer cancel()
 	if _, err := m.config.Client.Progress(ctx, p); err != nil {
-		m.config.Log.Warn("the driver did not hear how far collective calls are; an error about a late call may not name this task", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("the driver did not take a report about collective calls; they go on, but an error about a late call may not name this task", "task", m.config.Task, "error", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *Member) why(ctx context.Context, err error) string {
 		return answer.GetReason()
 	}
 	if failed != nil && ctx.Err() == nil {
-		m.config.Log.Warn("the driver did not hear that a collective call has failed; the tasks may name different reasons", "task", m.config.Task, "error", clusterpb.Plain(failed))
+		m.config.Log.Warn("the driver did not take the report of a failed collective call, as when the run was ended before; %tfcluster status shows the first cause", "task", m.config.Task, "error", clusterpb.Plain(failed))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
