@@ -340,7 +340,6 @@ func (k *Kernel) childGone(c *child, err error) bool {
 			why = fmt.Sprintf("the Python process was killed by signal %d (%s)", ws.Signal(), unix.SignalName(ws.Signal()))
 		}
 	}
-	k.log.Warn("the notebook's Python has ended", "why", why)
 	if c != nil && time.Since(c.began) > minLife {
 		k.deaths = 0
 	}
@@ -354,6 +353,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		}
 		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; fix the cause, then restart the kernel"
 	}
+	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)
 	if !again {
 		k.waiting = nil // refusePassed and refuseLost answer its requests
 		k.skipTicks()

@@ -83,6 +83,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
+		if strings.Contains(e.GetException(), "reserve with --") { // a limit of the cluster: the package tfcluster names the option
+			return "task", "%tfcluster reserve --replace with the option that the error names, then start again"
+		}
 		if remedy := hostRemedy(e.GetException(), on); remedy != "" {
 			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
 		}

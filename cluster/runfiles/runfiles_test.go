@@ -331,6 +331,21 @@ func TestFileChangesDuringTransfer(t *testing.T) {
 	}
 }
 
+// TestFileShrinksDuringTransfer: a Sender that meets the end of a file before its size says so at once.
+func TestFileShrinksDuringTransfer(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{0, chunk, chunk + 1} { // what is left of it after its first chunk was sent
+		b := newBed(t)
+		e := b.executor("0")
+		e.write("checkpoints/w", strings.Repeat("a", 4*chunk))
+		began := time.Now()
+		err := e.Sync(e.ctx, true, func() { _ = os.Truncate(filepath.Join(e.dir, "run-001/checkpoints/w"), size) })
+		if !errors.Is(err, errChanged) || time.Since(began) > silence/2 {
+			t.Errorf("%d bytes left: after %v: %v", size, time.Since(began), err)
+		}
+	}
+}
+
 // FuzzNamed: any state file is parsed without a failure.
 func FuzzNamed(f *testing.F) {
 	f.Add("model_checkpoint_path: \"ckpt-1\"\nall_model_checkpoint_paths: \"a \\\"b\\\" \\303\\251\"\n")

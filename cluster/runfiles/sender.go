@@ -166,14 +166,14 @@ func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clus
 		return err
 	}
 	sum := sha256.New()
-	if n, err := io.CopyN(sum, f, reply.GetHave()); err != nil {
-		return fmt.Errorf("%w: %d of %d bytes", errChanged, n, version.size)
+	if _, err := io.CopyN(sum, f, reply.GetHave()); err != nil {
+		return readError(err, version.size)
 	}
 	buffer := make([]byte, chunk)
 	for left := version.size - reply.GetHave(); left > 0; {
 		n, err := io.ReadFull(f, buffer[:min(left, chunk)])
 		if err != nil {
-			return fmt.Errorf("%w: %w", errChanged, err)
+			return readError(err, version.size)
 		}
 		sum.Write(buffer[:n])
 		if err := stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Data{Data: buffer[:n]}}); err != nil {
@@ -184,6 +184,15 @@ func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clus
 	}
 	digest := hex.EncodeToString(sum.Sum(nil))
 	return stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: digest}})
+}
+
+// readError returns the error for a read from a file that had size bytes. It wraps no io.EOF, which streamError takes for
+// the end of the stream.
+func readError(err error, size int64) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it has less than its %d bytes now", errChanged, size)
+	}
+	return err
 }
 
 // fetched records that a file is the same at the driver, so that it is not sent back.

@@ -125,7 +125,7 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 			return nil, command.Usagef(inv.Verb, "--role %s=%d: use the option --%s", v.Key, v.Number, strings.Replace(v.Key, cluster.Worker, "workers", 1))
 		}
 		if seen[v.Key] {
-			return nil, command.Usagef(inv.Verb, "--role %s is given twice", v.Key)
+			return nil, command.Usagef(inv.Verb, "--role %s is given twice: give it once, with the number of its executors", v.Key)
 		}
 		seen[v.Key] = true
 	}
