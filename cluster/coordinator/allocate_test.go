@@ -17,7 +17,7 @@ func TestAllocationFailure(t *testing.T) {
 		err           error
 		summary, next string
 	}{
-		{nil, errors.New("no such queue"), "no such queue", "%tfcluster doctor checks this machine"},
+		{nil, errors.New("no such queue"), "no such queue", "correct what the reason names"},
 		{nil, errors.New("mkdir /x: no space left on device"), "mkdir /x", "free space on that disk; then %tfcluster reserve again"},
 		{[]byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another"},
 		{[]byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may still run: %tfcluster attach", ""},

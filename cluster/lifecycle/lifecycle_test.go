@@ -96,7 +96,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors stay reserved"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
-		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a record has 9 bytes: reserve with --feed-memory 73m"}, "reserve --replace with the option"},
+		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a record has 9 bytes: reserve with --feed-memory 73m"}, "reserve --replace takes other options"},
 		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"}, "free space on that disk, or change the program"},
 		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 24] Too many open files"}, "ulimit -n"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},

@@ -18,8 +18,8 @@ const resumes = "if the program saved checkpoints, start --resume continues from
 // moreMemory is the remedy for a task or an executor that used more memory than it has.
 const moreMemory = "use a smaller batch or model, or reserve with more --memory"
 
-// reserveAgain is the remedy for a reservation that failed for another reason than its request.
-const reserveAgain = "%tfcluster doctor checks this machine and the engine; then %tfcluster reserve again"
+// reserveAgain is the remedy for a reservation that failed.
+const reserveAgain = "correct what the reason names, then %tfcluster reserve again; %tfcluster doctor checks this machine and the engine"
 
 // losses says how an executor that is given up was lost, for texts that begin with its name.
 func (x *Executor) losses() string {
@@ -68,9 +68,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
 	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
-		return "lost", "run %tfcluster start again; if it fails again, correct what the reason names, which may be at the driver's host"
+		return "lost", "if it fails again, correct what the reason names, which may be at the driver's host; %tfcluster start runs again"
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
-		return "lost", "run %tfcluster start again; if it fails again, correct on that host what the reason names, or reserve with another --python or --venv"
+		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
 	case lost && x.loss.by == cluster.LostByError:
 		return "lost", fmt.Sprintf("correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
 	case e == nil, e.GetReason() != "":
@@ -83,8 +83,8 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
-		if strings.Contains(e.GetException(), "reserve with --") { // a limit of the cluster: the package tfcluster names the option
-			return "task", "%tfcluster reserve --replace with the option that the error names, then start again"
+		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
+			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 		}
 		if remedy := hostRemedy(e.GetException(), on); remedy != "" {
 			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
@@ -101,7 +101,7 @@ func environmentRemedy(cause string) string {
 	if hostRemedy(cause, "") != "" {
 		return ReserveRemedy(cause)
 	}
-	return "reserve with another --venv"
+	return "do what the reason says, or reserve with another --venv"
 }
 
 // ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.

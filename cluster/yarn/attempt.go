@@ -266,7 +266,7 @@ func (a *Attempt) removeState(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	if err := removeFolder(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
-		a.log.Warn("the saved state of this application stays on HDFS; remove its folder by hand", "err", err)
+		a.log.Warn("the saved state of this application could not be removed from HDFS; the process that submitted it tries, too", "err", err)
 	}
 }
 

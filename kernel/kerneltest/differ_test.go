@@ -20,7 +20,6 @@ const plainToy = `
 import time
 from IPython.core.magic import register_line_magic
 class ToyError(Exception): pass
-class NoInput(Exception): pass
 class ToyValue:
     def __init__(self, text): self.text = text
     def __repr__(self): return self.text
@@ -35,11 +34,6 @@ def toy(line):
         return ToyValue(words[1])
     elif words[0] == "fail":
         raise ToyError("it failed")
-    elif words[0] == "ask":
-        try:
-            print("got", input("really? "))
-        except Exception as e:
-            raise NoInput(str(e))
 del toy`
 
 // pair is this kernel and a plain ipykernel.

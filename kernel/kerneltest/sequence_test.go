@@ -155,7 +155,7 @@ var (
 	goodCells = []string{
 		`1+1`, `x = 1`, `print('a')`, `print('a')\n'b'`, `import sys; print('e', file=sys.stderr)`, `import time; time.sleep(0.005)`,
 		`'long ' * 1000`, ``, `# nothing`, `input('? ')`, `await __import__('asyncio').sleep(0.002)`, `%toy lines 0 0`, `%toy lines 2 0`,
-		`%toy lines 2 2`, `%toy value v`, `%toy ask`,
+		`%toy lines 2 2`, `%toy value v`,
 	}
 	// No open bracket: IPython would fail a later result of a cell that is not stored, because
 	// it parses the last stored cell.

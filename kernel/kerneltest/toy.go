@@ -18,7 +18,6 @@ import (
 //	%toy lines N MS     N lines, one each MS milliseconds
 //	%toy flood N        N lines at once
 //	%toy progress       updates a display ten times
-//	%toy ask            asks for a line and prints it
 //	%toy fail           fails
 //	%toy panic          panics
 //	%toy value X        returns X: Out[n] and _ hold it

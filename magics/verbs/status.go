@@ -145,7 +145,7 @@ func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32
 		}
 		return inv.answer(text, result.OfRun(m.Name, r), func() render.Bundle { return b })
 	}
-	return nil, command.Usagef(inv.Verb, "cluster %s has no run %d; %s lists its %s", m.Name, n, inv.session.Say("history"), render.Plural(int64(len(runs)), "run"))
+	return nil, command.Usagef(inv.Verb, "cluster %s has no run %d; %s lists its %s", m.Name, n, inv.session.Say("history -c "+m.Name), render.Plural(int64(len(runs)), "run"))
 }
 
 func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {

@@ -100,7 +100,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), excerpt.LastLine(base+".log"))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
-			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; start the run again", programOf(want), bindTimeout)
+			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again", programOf(want), bindTimeout)
 		case <-ctx.Done():
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, ctx.Err()

@@ -6,7 +6,7 @@ import os
 import pathlib
 import platform
 import socket
-import time
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,114 +92,132 @@ def test_cannot_run(
     assert [s["executor"] for s in said] == ["worker-0", "worker-1"]
 
 
+class Clock(threading.Event):
+    """The time of a launch, which passes only while it waits, and in Spark's stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        return False
+
+
 class Executors:
-    """Spark with one executor, whose slot another agent has; a second executor comes with a later stage."""
+    """Spark with two executors, one of which has an agent. The other one is lost until `back`, its slot is found from
+    `found` on; the first stage takes `first` seconds."""
 
     spark = types.SimpleNamespace()
 
-    def __init__(self, comes: int, lacks: bool) -> None:
-        self.comes, self.lacks = comes, lacks
-        self.asked: list[tuple[int, list[str]]] = []
-        self.launch = spark_calls.Launch()
-        self.first: Callable[[], None] = lambda: None  # called in the first stage
+    def __init__(self, back: float = 1000.0, found: float = 1000.0, first: float = 0.1) -> None:
+        self.back, self.found, self.first = back, found, first
+        self.clock = Clock()
+        self.asked: list[tuple[float, int, list[str]]] = []  # seconds from the start, slots, executors
+        self.call = spark_calls.Launch()
         self.later: Callable[[], None] = lambda: None  # called in each stage after the first
 
-    def stage(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
-        executors = [a["executor"] for a in order["agents"]]
-        self.asked.append((order["slots"], executors))
-        (self.first if len(self.asked) == 1 else self.later)()
-        free = 1 if len(self.asked) in (1, self.comes) or not order["slots"] else 0
-        return [
-            {"executor": e, "pid": 1} if n < free else {"executor": e, "full": True} for n, e in enumerate(executors)
-        ]
+    def passed(self) -> float:
+        return self.clock.now - 100
+
+    def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
+        names = [a["executor"] for a in order["agents"]]
+        self.asked.append((self.passed(), order["slots"], names))
+        if len(self.asked) > 1:
+            self.later()
+        self.clock.now += self.first if len(self.asked) == 1 else 0.1
+        free = 2 if not order["slots"] else 1 if len(self.asked) == 1 or self.passed() >= self.found else 0
+        return [{"executor": e, "pid": 1} if n < free else {"executor": e, "full": True} for n, e in enumerate(names)]
 
     def lacks_executor(self) -> bool:
-        return self.lacks
+        return self.passed() < self.back
+
+    def ended(self) -> str:
+        return ""
 
     def words(self, e: BaseException) -> str:
         return str(e)
 
-    def place(self, folder: pathlib.Path) -> list[dict[str, Any]]:
+    def place(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         """Start two agents on this Spark."""
-        session = types.SimpleNamespace(
-            launch=self.stage, lacks_executor=self.lacks_executor, words=self.words, spark=self.spark
-        )
-        host = spark_host.Host(session, str(folder / "driver.sock"), patience=1)  # type: ignore[arg-type]
+        monkeypatch.setattr(spark_host, "time", types.SimpleNamespace(monotonic=lambda: self.clock.now))
+        host = spark_host.Host(self, str(folder / "driver.sock"), patience=1)  # type: ignore[arg-type]
+        host._over = self.clock
         agents = [{"executor": "0", "attempt": 1}, {"executor": "1", "attempt": 1}]
-        return host._place(self.launch, {"agents": agents, "slots": 1}, "stage")  # type: ignore[typeddict-item]
-
-
-FIRST = (1, ["0", "1"])
+        return host._place(self.call, {"agents": agents, "slots": 1}, "stage")  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(
-    ("share", "lacks", "comes", "want"),
+    ("executors", "shares", "until"),
     [
-        ((60.0, 0.0), True, 3, [FIRST, (1, ["1"]), (1, ["1"])]),
-        ((0.0, 60.0), False, 3, [FIRST, (1, ["1"]), (1, ["1"])]),
-        ((0.0, 60.0), True, 9, [FIRST, (0, ["1"])]),
-        ((0.05, 60.0), True, 99, [FIRST, (1, ["1"]), (0, ["1"])]),
+        (Executors(back=8, found=8), False, (8, 11)),
+        (Executors(back=8, found=11), False, (11, 12)),
+        (Executors(), True, (30, 33)),
+        (Executors(back=8), True, (12, 15)),
+        (Executors(back=0, found=2), False, (2, 3)),
+        (Executors(back=0), True, (4, 5)),
+        (Executors(first=60, back=70, found=70), False, (70, 73)),
     ],
-    ids=["waits", "waits a little, as Spark lacks none", "shares at once", "waits, then shares"],
+    ids=[
+        "another executor comes",
+        "and Spark chooses it late",
+        "none comes",
+        "one comes, without a slot",
+        "none was lost",
+        "none was lost, and there is no slot",
+        "Spark had no free slot at first, which does not count",
+    ],
 )
 def test_agents_that_find_no_free_slot(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
-    share: tuple[float, float],
-    lacks: bool,
-    comes: int,
-    want: list[tuple[int, list[str]]],
+    executors: Executors,
+    shares: bool,
+    until: tuple[float, float],
 ) -> None:
     """They wait for another executor, and share one after that time; agents that were started are not again."""
-    monkeypatch.setattr(spark_host, "_SHARE", share)
-    monkeypatch.setattr(spark_host, "_AGAIN", (0.04, 0.04))
-    executors = Executors(comes, lacks)
-    executors.first = lambda: time.sleep(0.1)  # Spark had no free slot for a while, which does not count
-    assert [s["executor"] for s in executors.place(tmp_path)] == ["0", "1"]
-    asked = executors.asked if comes < 99 else [*executors.asked[:2], executors.asked[-1]]  # the pauses may take longer
-    assert asked == want
-    assert bool(executors.launch.waits) == bool(want[-1][0])
+    assert [s["executor"] for s in executors.place(tmp_path, monkeypatch)] == ["0", "1"]
+    at, slots, names = executors.asked[-1]
+    assert (slots == 0, names) == (shares, ["1"])
+    assert until[0] <= at + 0.1 <= until[1], executors.asked
+    assert all(slots == 1 for _, slots, _ in executors.asked[:-1])
+    assert executors.asked[0][2] == ["0", "1"]
+    assert bool(executors.call.waits) != shares
 
 
 def test_a_later_stage_fails(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agents that were started before are reported, the others with the reason; unless the launch is cancelled."""
-    monkeypatch.setattr(spark_host, "_AGAIN", (0.01, 0.01))
+    """The agents that were started before are reported, the others with the reason."""
+    executors = Executors()
 
     def fail() -> None:
         raise RuntimeError("Spark is gone")
 
-    executors = Executors(99, lacks=True)
     executors.later = fail
-    assert executors.place(tmp_path) == [
+    assert executors.place(tmp_path, monkeypatch) == [
         {"executor": "0", "pid": 1},
         {"executor": "1", "attempt": 1, "error": "Spark is gone"},
     ]
-    executors = Executors(99, lacks=True)
-    executors.first = fail
-    with pytest.raises(RuntimeError, match="Spark is gone"):
-        executors.place(tmp_path)
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["cancelled", "driver gone"])
 def test_a_launch_that_waits_is_ended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
     """It starts no other stage, so that it takes no slot from the launches of the next driver."""
-    monkeypatch.setattr(spark_host, "_AGAIN", (0.01, 0.01))
-    executors = Executors(99, lacks=True)
+    executors = Executors()
     ours, theirs = socket.socketpair()
     with ours, theirs:
         driver = spark_calls.Driver(ours)
-        executors.launch = driver.launch(1)
-        executors.launch.holds = gone  # its stage would run while its agents live
+        executors.call = driver.launch(1)
+        executors.call.holds = gone  # its stage would run while its agents live
 
         def end() -> None:
             if gone:
                 driver.gone()
             else:
-                executors.launch.give_up()
+                executors.call.give_up()
 
         executors.later = end
         with pytest.raises(RuntimeError, match="does not need these agents any more"):
-            executors.place(tmp_path)
+            executors.place(tmp_path, monkeypatch)
     assert len(executors.asked) == 2
 
 

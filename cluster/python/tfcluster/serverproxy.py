@@ -15,7 +15,7 @@ def broker() -> dict[str, Any]:
     path = program.installed()
     if not path:
         raise FileNotFoundError(
-            "the program tfcluster is missing beside its package: pip install --force-reinstall --no-deps tfcluster"
+            "the program tfcluster is missing beside its package: pip install --force-reinstall --no-deps WHEEL"
         )
     return {
         # The words are formatted: braces in the path must be doubled.

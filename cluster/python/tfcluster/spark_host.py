@@ -27,13 +27,16 @@ _POLL = 0.2  # interval of checks of Spark's executors, in seconds
 _DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
 _SEND = 5  # timeout of a message to a driver, in seconds
 _GIVEN_UP = "the cluster does not need these agents any more: it was released, or asked again for others"
-# Seconds to wait for an executor with a free slot before agents share one: if Spark lacks an executor, and if not.
-_SHARE = 30.0, 3.0
+# Seconds to wait for an executor with a free slot before agents share one: while Spark lacks an executor, and once it
+# has all. Spark chooses among executors with a free core in any order, so that several attempts are needed.
+_SHARE = 30.0, 4.0
 _AGAIN = 0.1, 2.0  # seconds between two attempts to find one: the first pause, which doubles, and the longest
 _STARTS = "Spark starts the stage when it has free slots"
-_WAITS_FOR_EXECUTOR = (
+# What a launch waits for while Spark lacks an executor, and once it has all.
+_WAITS = (
     "waits for another executor of Spark, because each one with a free core has a task of this cluster; "
-    "after {:g} s it shares one"
+    "after {:g} s it shares one",
+    "Spark chose an executor that has a task of this cluster; it is asked again, and after {:g} s the task shares one",
 )
 
 
@@ -201,14 +204,15 @@ class Host:
         a lost executor comes after seconds. If none comes, agents share an executor.
         """
         said: list[dict[str, Any]] = []
-        began, (pause, longest) = 0.0, _AGAIN
+        lacked = has_all = 0.0  # since when Spark lacks an executor, or has all
+        pause = _AGAIN[0]
         while True:
             if self._given_up(launch) or launch.orphaned:
                 raise RuntimeError(_GIVEN_UP)
             try:
                 told = self._session.launch(order, launch.group, stage)
             except Exception as e:
-                if not said or self._given_up(launch):
+                if not said or self._given_up(launch) or self._session.ended():
                     raise
                 # The agents that were started before run, so they are reported.
                 return said + [{**_named(a), "error": self._session.words(e)} for a in order["agents"]]
@@ -218,14 +222,17 @@ class Host:
                 return said
             order["agents"] = [a for a in order["agents"] if a["executor"] in full]
             now = time.monotonic()
-            began = began or now
-            patience = _SHARE[0] if self._session.lacks_executor() else _SHARE[1]
-            if now >= began + patience:
+            if self._session.lacks_executor():
+                lacked, has_all = lacked or now, 0.0
+                since, how, pause = lacked, 0, min(2 * pause, _AGAIN[1])
+            else:
+                has_all = has_all or now
+                since, how, pause = has_all, 1, _AGAIN[0]
+            if now >= since + _SHARE[how]:
                 order["slots"], launch.waits = 0, ""
                 continue
-            launch.waits = _WAITS_FOR_EXECUTOR.format(patience)
+            launch.waits = _WAITS[how].format(_SHARE[how])
             self._over.wait(pause)
-            pause = min(2 * pause, longest)
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
         """Cancel a launch, unless it has ended."""
