@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,7 +51,8 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 			defer cancel()
-			args := []string{"run", "--backend", "yarn", "--tags", tt.name, "--name", "batch-" + tt.name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
+			tag := newTag(tt.name)
+			args := []string{"run", "--backend", "yarn", "--tags", tag, "--name", "batch-" + tag, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
 			if tt.managed {
 				args = append(args, "--managed")
 			}
@@ -82,17 +84,18 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			if cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(output(), tt.output) {
 				t.Errorf("the command ended with %v:\n%s", err, output())
 			}
-			checkFinalStatus(ctx, t, h, tt.name, tt.status, tt.why)
+			checkFinalStatus(ctx, t, h, tag, tt.status, tt.why)
 			if tt.code == 17 {
-				checkHistoryAndDriver(ctx, t, h, "batch-"+tt.name, tt.managed)
+				checkHistoryAndDriver(ctx, t, h, "batch-"+tag, tt.managed)
 			}
 		})
 	}
 	t.Run("a detached run needs no process on this host", func(t *testing.T) { t.Parallel(); runsWithoutSubmitter(t, h, dir) })
 	t.Run("an interactive cluster succeeds although its run failed", func(t *testing.T) {
 		t.Parallel()
+		tag := newTag("interactive")
 		c := managed(t, h).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-			r.Engine = engineOptions(h, "managed", "true", "tags", "interactive")
+			r.Engine = engineOptions(h, "managed", "true", "tags", tag)
 		})
 		run, early := c.TryScript("raise SystemExit(17)") // it may end before Start returns
 		var st *clusterpb.RunStatus
@@ -105,9 +108,12 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			t.Errorf("the run is %s", st.GetState())
 		}
 		c.End()
-		checkFinalStatus(t.Context(), t, h, "interactive", yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
+		checkFinalStatus(t.Context(), t, h, tag, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
 	})
 }
+
+// newTag returns a tag that no earlier application has: with -count the Hadoop is the same.
+func newTag(what string) string { return what + "-" + strconv.FormatInt(time.Now().UnixNano(), 36) }
 
 // checkHistoryAndDriver checks the history of an ended batch run, and, if its driver ran in a container, the
 // driver's log.
@@ -153,8 +159,9 @@ func checkFinalStatus(ctx context.Context, t *testing.T, h *hadooptest.Cluster, 
 func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	const name = "batch-alone"
-	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", "alone", "--name", name, "--workers", "1", "--memory", "1g",
+	tag := newTag("alone")
+	name := "batch-" + tag
+	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", tag, "--name", name, "--workers", "1", "--memory", "1g",
 		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	var hints strings.Builder
@@ -171,7 +178,7 @@ func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 		t.Error(err)
 	}
 	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
-	checkFinalStatus(ctx, t, h, "alone", yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
+	checkFinalStatus(ctx, t, h, tag, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
 	// A later command on this host returns the result and removes the state.
 	for range 2 {
 		out, err := runCommand(ctx, h, "wait", "-c", name)
