@@ -50,7 +50,7 @@ func (f *Feed) grant(l *lease, e LeaseWanted) []Action {
 	}
 	if l.begun && l.rows > 0 && l.first != e.Digest {
 		return f.fail(fmt.Sprintf("partition %d was computed again and begins with another record than before: "+
-			"its first %d records were delivered already; make the DataFrame's order certain (sort or checkpoint it), then train again", e.Partition, l.rows))
+			"its first %d records were delivered already; make the DataFrame's order certain (sort or checkpoint it), then run the cell again", e.Partition, l.rows))
 	}
 	l.active, l.first, l.begun = &e, e.Digest, true
 	return []Action{Lease{Holder: e.Holder, Producer: e.Producer, Skip: l.rows, Digest: l.digest}}

@@ -109,7 +109,7 @@ func TestLeases(t *testing.T) {
 }
 
 const recomputed = "partition 0 was computed again and begins with another record than before: its first 70 records were " +
-	"delivered already; make the DataFrame's order certain (sort or checkpoint it), then train again"
+	"delivered already; make the DataFrame's order certain (sort or checkpoint it), then run the cell again"
 
 // TestMixedReading: the failure names a worker of each kind.
 func TestMixedReading(t *testing.T) {

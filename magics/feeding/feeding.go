@@ -215,7 +215,7 @@ func (f *Feed) deliver(ctx context.Context) error {
 func (f *Feed) unread(part string, err error) error {
 	return &result.ClusterError{
 		Text:   fmt.Sprintf("%s could not be fed%s: %v", f.request.Data, part, err),
-		Remedy: "the run fails with its feed: start it again, then train again", Topic: "feed-source",
+		Remedy: "the run fails with its feed: start it again, then run this cell again", Topic: "feed-source",
 	}
 }
 
@@ -346,9 +346,9 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 		return ctx.Err()
 	}
 	if state.Name == "Refused" {
-		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: train again, or stop", Code: 2, Topic: "feed-source"}
+		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: run this cell again, or stop the run", Code: 2, Topic: "feed-source"}
 	}
-	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: train again, or stop", Topic: "feed-source"}
+	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: run this cell again, or stop the run", Topic: "feed-source"}
 }
 
 // close ends the feed at both ends.

@@ -234,3 +234,21 @@ def test_local_copy_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(OSError, match="not enough disk space on node7.*100 bytes needed, 10 free"):
         ctx.local_copy(str(tmp_path / "big"))
+
+
+def test_a_service_that_failed_is_asked_again(agent_and_channel) -> None:
+    """The answer to a later call is the agent's later one."""
+    agent, channel = agent_and_channel
+
+    def play() -> None:
+        assert agent.read()["op"] == "feed"
+        agent.write(op="feed", error="too many open files")
+        assert agent.read()["op"] == "feed"
+        agent.write(op="feed", socket="/s", key="k")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        played = pool.submit(play)
+        with pytest.raises(OSError, match="caller: too many open files"):
+            channel.service("feed", "caller")
+        assert channel.service("feed", "caller") == ("/s", "k")
+        played.result(60)

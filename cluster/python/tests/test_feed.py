@@ -268,7 +268,7 @@ def test_data_that_cannot_be_fed(data: Any, says: str) -> None:
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal says what to install where, before a task waits for records."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="has no pyarrow, .* -m pip install pyarrow, then train again"):
+    with pytest.raises(UsageError, match="has no pyarrow, .* -m pip install pyarrow, then run the cell again"):
         feed_notebook.describe(np.arange(2), {})
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
+import socket
+
 import pytest
 
-from tfcluster import frontend, values
+from tfcluster import feed_link, frontend, gate, values
 
 
 def test_history_converts_to_a_data_frame() -> None:
@@ -48,3 +52,24 @@ def test_answers_are_not_shown_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     cell[0] = 8
     with pytest.raises(NotImplementedError):
         answer._ipython_display_()
+
+
+def test_many_open_files() -> None:
+    """A notebook with more than 1,023 open files: its connections have descriptors that select.select refuses."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most[1] != resource.RLIM_INFINITY and most[1] < 1100:
+        pytest.skip(f"missing: more than {most[1]} open files for a process (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], 1100), most[1]))
+    try:
+        ours, theirs = socket.socketpair()
+        high = socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 1050))
+        with ours, theirs, high:
+            theirs.sendall(b'{"op": "done"}\n')
+            assert next(gate.lines(high)) == {"op": "done"}
+            link = feed_link.Link.__new__(feed_link.Link)
+            link._received, link._socket = bytearray(), high
+            assert not link.waits()
+            theirs.sendall(b"\n")
+            assert link.waits()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)

@@ -151,6 +151,9 @@ class Channel:
     def service(self, op: str, caller: str) -> tuple[str, str]:
         """Has the agent run a service for this task, "feed" or "group"; returns its socket and the key to it."""
         self.listen()
+        with self._state:
+            if (self._services.get(op) or {}).get("error"):  # of an earlier call: the agent may serve this one
+                del self._services[op]
         self.send(op)
         with self._state:
             self._wait(lambda: op in self._services or self._gone, None)

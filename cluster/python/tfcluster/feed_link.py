@@ -107,7 +107,9 @@ class Link:
 
     def waits(self) -> bool:
         """Whether receive would return at once."""
-        return b"\n" in self._received or bool(select.select([self._socket], [], [], 0)[0])
+        arrived = select.poll()  # select.select refuses descriptors from 1024 on
+        arrived.register(self._socket, select.POLLIN)
+        return b"\n" in self._received or bool(arrived.poll(0))
 
     def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
         """Maps the memory whose descriptor came with a message."""

@@ -47,7 +47,7 @@ def describe(value: Any, plan: Mapping[str, Any]) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(
             f"{sys.executable} has no pyarrow, which carries the data: run {sys.executable} -m pip install pyarrow, "
-            "then train again"
+            "then run the cell again"
         )
     for kind in (_pandas, _arrow, _numpy, _dict, _iterator):
         source = kind(value, plan)

@@ -126,7 +126,7 @@ def _after(skip: int, first: Any, rest: Iterator[Any], seen: Records | None = No
                 raise Refused(
                     f"a partition was computed again in another order: {skip:,} of its records were delivered before, "
                     "and are not its first ones now; make the DataFrame's order certain (sort or checkpoint it), "
-                    "then train again"
+                    "then run the cell again"
                 )
         if left < batch.num_rows:
             yield batch.slice(left) if left else batch
@@ -135,7 +135,7 @@ def _after(skip: int, first: Any, rest: Iterator[Any], seen: Records | None = No
     if left:
         raise Refused(
             f"a partition was computed again and has {left} records fewer than were delivered before; "
-            "make the DataFrame's order certain (sort or checkpoint it), then train again"
+            "make the DataFrame's order certain (sort or checkpoint it), then run the cell again"
         )
 
 

@@ -173,14 +173,17 @@ def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
     """Yield each received message until the other side closes; call woken() whenever wake is readable."""
     held = bytearray()
-    watched: list[Any] = [conn] if wake is None else [conn, wake]
+    watched = select.poll()  # select.select refuses descriptors from 1024 on
+    watched.register(conn, select.POLLIN)
+    if wake is not None:
+        watched.register(wake, select.POLLIN)
     while True:
-        ready, _, _ = select.select(watched, [], [])
+        ready = {descriptor for descriptor, _ in watched.poll()}
         if wake is not None and wake in ready:
             os.read(wake, 1)
             if woken:
                 woken()
-        if conn not in ready:
+        if conn.fileno() not in ready:
             continue
         data = conn.recv(1 << 20)
         if not data:
