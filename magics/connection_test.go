@@ -211,6 +211,41 @@ func TestSilentDriver(t *testing.T) {
 	}
 }
 
+// TestReserveAfterLostDriver: reserve makes a new cluster only if the driver of the existing one has ended.
+func TestReserveAfterLostDriver(t *testing.T) {
+	t.Parallel()
+	late, broken := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error()), status.Error(codes.Unavailable, "error reading from server: EOF")
+	for name, tt := range map[string]struct {
+		gone                 error
+		dead, silent, hosted bool
+		want                 string // part of the error; "": a new cluster
+	}{
+		"died":              {gone: broken, dead: true},
+		"does not answer":   {gone: late, silent: true, want: "process 4711, does not answer; %tfcluster reset -c local-1 ends it"},
+		"answered too late": {gone: late, want: "did not answer in time"},
+		"is restarted":      {gone: broken, dead: true, hosted: true, want: "starts it again"},
+		"refused":           {gone: status.Error(codes.PermissionDenied, "not your cluster"), want: "not your cluster"},
+	} {
+		d := newFakeDrivers(t)
+		s := newTestSession(t, d, "")
+		must(t, s, "%tfcluster reserve")
+		f := d.get("local-1")
+		f.mu.Lock()
+		f.gone = tt.gone
+		f.mu.Unlock()
+		d.mu.Lock()
+		d.dead["local-1"], d.silent["local-1"], d.hosted = tt.dead, tt.silent, tt.hosted
+		d.mu.Unlock()
+		_, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), &fakePython{})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: reserve ends with %v, want %q", name, err, tt.want)
+		}
+		if made := d.get("local-2") != nil; made != (tt.want == "") {
+			t.Errorf("%s: another cluster was made: %t", name, made)
+		}
+	}
+}
+
 // TestReattachToSilentDriver: the first cell of the next kernel says what the driver's silence means and what to do,
 // without gRPC's words.
 func TestReattachToSilentDriver(t *testing.T) {

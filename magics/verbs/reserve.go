@@ -140,6 +140,10 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
+		err = m.Explain(err)
+		if fate := session.FateOf(err); fate != session.Dead && fate != session.Over && fate != session.Unknown {
+			return nil, err
+		}
 		inv.session.Forget(name) // its driver has ended: a new cluster replaces it
 		return nil, nil
 	}
