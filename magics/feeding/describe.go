@@ -19,7 +19,8 @@ type description struct {
 	Slots   bool           `json:"slots"` // tasks of Spark read it, which need slots
 }
 
-// describe has Python look at the data, which may be a name of the caller's frame.
+// describe has Python look at the data, which may be a name of the caller's frame. After an error Python may keep it
+// until feed_end.
 func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
 	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven, "data": f.request.Data}
 	maps.Copy(plan, f.request.Plan)
@@ -33,7 +34,6 @@ func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, err
 		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {
-		f.Forget(false)
 		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}
 	}
 	return about, nil

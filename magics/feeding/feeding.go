@@ -74,6 +74,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	}
 	about, err := f.describe(ctx, py)
 	if err != nil {
+		tell(py, bridge.GlanceTimeout, f.id, "feed_end", map[string]any{"keep": false}) // a Python that is still busy does it next
 		return nil, err
 	}
 	plan, err := json.Marshal(about.Plan)
@@ -360,14 +361,15 @@ func (f *Feed) close() {
 // Forget has Python end the delivery and forget the data; with keep not what inference made of it.
 func (f *Feed) Forget(keep bool) { f.tell("feed_end", map[string]any{"keep": keep}) }
 
-// tell has Python do something with the feed that a Python which is gone need not do.
-func (f *Feed) tell(fn string, args map[string]any) {
-	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
-	defer cancel()
-	named := map[string]any{"id": f.id}
+// tell has the lasting Python do something with the feed.
+func (f *Feed) tell(fn string, args map[string]any) { tell(f.py, bridge.LookupTimeout, f.id, fn, args) }
+
+// tell has Python do something with a feed that a Python which is gone need not do.
+func tell(py bridge.Python, limit time.Duration, id, fn string, args map[string]any) {
+	named := map[string]any{"id": id}
 	maps.Copy(named, args)
 	var done bool
-	_ = f.py.Call(ctx, fn, named, &done) // else it is gone
+	_ = bridge.Ask(context.Background(), py, limit, fn, named, &done) // else it is gone
 }
 
 // Progress returns how far the feed is; nil before it has begun, and of no feed.

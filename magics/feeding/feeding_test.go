@@ -60,6 +60,7 @@ func (d *driver) Recv() (*clusterpb.FeedUpdate, error) {
 type notebook struct {
 	once    bool
 	refuses string // why the data cannot be fed
+	fails   error  // of feed_describe
 	slots   string // what feed_waits answers; "": no source of Spark
 	states  chan fed
 	dead    error // of feed_wait, when states is closed
@@ -75,6 +76,9 @@ func (n *notebook) Call(ctx context.Context, fn string, _, reply any) error {
 	var answer any = true
 	switch fn {
 	case "feed_describe":
+		if n.fails != nil {
+			return n.fails
+		}
 		if n.refuses != "" {
 			return &bridge.PythonError{Name: "UsageError", Text: n.refuses}
 		}
@@ -318,7 +322,7 @@ func TestOpen(t *testing.T) {
 		"at once":       {updates: []*clusterpb.FeedUpdate{opened(1)}},
 		"after a while": {updates: []*clusterpb.FeedUpdate{{Waiting: "worker:0"}, {Waiting: "worker:1"}, opened(1)}, waited: []string{"worker:0", "worker:1"}},
 		"no run":        {updates: []*clusterpb.FeedUpdate{over("usage", "no run takes data")}, want: "no run takes data", ended: 1},
-		"refused":       {refuses: "column 'd' is date: cast it to int", want: "df cannot be fed: column 'd' is date: cast it to int"},
+		"refused":       {refuses: "column 'd' is date: cast it to int", want: "df cannot be fed: column 'd' is date: cast it to int", ended: 1},
 		"an iterator":   {once: true, want: "df is an iterator, which can be read once", ended: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -342,6 +346,17 @@ func TestOpen(t *testing.T) {
 				t.Errorf("Python was told %d times to forget the data", n)
 			}
 		})
+	}
+}
+
+// TestForgotten: Python forgets the data whose description was interrupted, came too late or failed.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, &bridge.PythonError{Name: "ValueError", Text: "no"}} {
+		py := &notebook{fails: cause}
+		if _, err := Open(t.Context(), py, newDriver(), Request{Data: "df"}, func(string) {}); err == nil || py.called("feed_end") != 1 {
+			t.Errorf("%v: opened with %v, Python was called %v", cause, err, py.calls)
+		}
 	}
 }
 

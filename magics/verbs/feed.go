@@ -119,6 +119,9 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 	}, func(text string) { inv.shown().Show(true, func() render.Bundle { return render.Bundle{}.Busy(text) }) })
 	if watching(); opening.Err() != nil {
 		end()
+		if feed != nil { // it was open already
+			feed.Forget(false)
+		}
 		return nil, &result.Interrupted{Text: "nothing was fed"}
 	}
 	if err != nil {
