@@ -66,7 +66,7 @@ func (s *Session) RunLine(ctx context.Context, line string, body *string, out re
 }
 
 func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Output, py bridge.Python) (result.Value, error) {
-	c, err := s.verbs.Table.Command(ctx, l, values{py}, s.Options.Shell)
+	c, err := s.verbs.Command(ctx, l, values{py}, s.Options.Shell, out)
 	if err != nil {
 		return nil, err
 	}

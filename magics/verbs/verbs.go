@@ -72,6 +72,17 @@ func NewSet(engines cluster.Engines) *Set {
 	return s
 }
 
+// Command returns the command of a line. An interrupt ends the wait for the values of its names.
+func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expander, shell bool, out render.Output) (*command.Command, error) {
+	expanding, cancel := interruptible(ctx, out)
+	defer cancel()
+	c, err := s.Table.Command(expanding, l, names, shell)
+	if expanding.Err() != nil && ctx.Err() == nil {
+		return nil, &result.Interrupted{Text: "nothing was done: the line was still being read"}
+	}
+	return c, err
+}
+
 // Do runs a command, after adding settings of configuration files.
 func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
 	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
