@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -16,7 +17,10 @@ type values struct{ py bridge.Python }
 func (v values) Expand(ctx context.Context, names []string) (map[string]*string, error) {
 	found := map[string]*string{}
 	if err := bridge.Ask(ctx, v.py, bridge.LookupTimeout, "expand", map[string]any{"names": names}, &found); err != nil {
-		return nil, expandError("$"+names[0], err)
+		if pe, ok := errors.AsType[*bridge.PythonError](err); ok && pe.Name == "UsageError" {
+			return nil, &command.UsageError{Text: pe.Text} // it says of which name
+		}
+		return nil, expandError("$"+strings.Join(names, ", $"), err)
 	}
 	return found, nil
 }

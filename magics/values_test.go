@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -25,6 +26,21 @@ func TestInterruptExpansion(t *testing.T) {
 		}))
 		if _, ok := errors.AsType[*result.Interrupted](err); !ok {
 			t.Errorf("%s ends with %v, want an interrupt", line, err)
+		}
+	}
+}
+
+// TestExpandError: an exception is of the name that Python says, and otherwise of none in particular.
+func TestExpandError(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"$b: ValueError: no text":                                 &bridge.PythonError{Name: "UsageError", Text: "$b: ValueError: no text"},
+		"$a, $b: KeyboardInterrupt":                               &bridge.PythonError{Text: "KeyboardInterrupt"},
+		"find the value of $a, $b: " + bridge.ErrNoPython.Error(): bridge.ErrNoPython,
+	} {
+		_, got := values{pythonFunc(func(context.Context) error { return err })}.Expand(t.Context(), []string{"a", "b"})
+		if got == nil || got.Error() != want {
+			t.Errorf("the error is %v, want %s", got, want)
 		}
 	}
 }

@@ -182,6 +182,17 @@ def test_cloudpickle_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         shipping.pickle_value(1, "args")
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyError])
+def test_expand_names_the_cause(error: type[Exception]) -> None:
+    class NoText:
+        def __str__(self) -> str:
+            raise error("no text")
+
+    objects = Objects({"a": 1, "b": NoText()})
+    with pytest.raises(UsageError, match=rf"^\$b: {error.__name__}: .*no text"):
+        objects("expand", {"names": ["a", "b"]})
+
+
 def test_objects() -> None:
     names = in_main("def main_fun(args, ctx): pass\n", x=1.5, d={"a": [1]}, text="globals")
     objects = Objects(names, {"text": "locals"}, {"given": 7})
@@ -216,5 +227,5 @@ def test_objects() -> None:
     for name, word in {"nope": "run the cell that defines it", "x": "not a function but a float"}.items():
         with pytest.raises(UsageError, match=word):
             objects("program", {"name": name, "max_bytes": 1, "big": 1})
-    with pytest.raises(UsageError, match="does not know"):
+    with pytest.raises(UsageError, match="which lacks .reboot."):
         objects("reboot", {})

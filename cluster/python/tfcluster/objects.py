@@ -51,13 +51,18 @@ class Objects:
         raise KeyError(name)
 
     def do_expand(self, names: list[str]) -> dict[str, str | None]:
-        """Return the text of each name; None for unknown ones."""
+        """Return the text of each name; None for unknown ones. An error says which name has no text."""
         found: dict[str, str | None] = {}
         for name in names:
             try:
-                found[name] = str(self._find(name))
+                value = self._find(name)
             except KeyError:
                 found[name] = None
+                continue
+            try:
+                found[name] = str(value)
+            except Exception as e:
+                raise UsageError(f"${name}: {type(e).__name__}: {e}") from e
         return found
 
     def do_eval(self, expr: str) -> str:
