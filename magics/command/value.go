@@ -262,8 +262,8 @@ func (c *Command) Texts(name string) []string {
 	return texts
 }
 
-// Set sets an option as if the line had it.
-func (c *Command) Set(name string, texts []string) error {
+// Set sets an option as if the line had it. source is where the texts are from, for errors.
+func (c *Command) Set(name string, texts []string, source string) error {
 	b := &binder{Command: c}
 	o, role := c.Verb.Option(name), ""
 	if o == nil {
@@ -277,7 +277,7 @@ func (c *Command) Set(name string, texts []string) error {
 			text = ""
 		}
 		if err := b.take(o, role, name, text, o.Kind != KindFlag); err != nil {
-			return fmt.Errorf("a configuration file (config.toml or tfcluster.toml): %w", err)
+			return fmt.Errorf("%s: %w", source, err)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,12 +52,14 @@ func (inv *invocation) configure(ctx context.Context) error {
 		}
 		maps.Copy(found, of)
 	}
+	variables := map[string]string{} // of settings that the environment has, by option
 	for _, name := range options.names {
-		if v := os.Getenv("TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); v != "" {
-			found[name] = []string{v}
+		variable := "TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		if v := os.Getenv(variable); v != "" {
+			found[name], variables[name] = []string{v}, variable+" in the environment"
 		}
 	}
-	return inv.apply(found)
+	return inv.apply(found, variables)
 }
 
 func orNone(names []string) string {
@@ -195,10 +198,14 @@ func settingTexts(v any) ([]string, error) {
 	}
 }
 
-// apply adds every setting that the verb has, the command lacks and its backend supports.
-func (inv *invocation) apply(found settings) error {
+// apply adds every setting that the verb has, the command lacks and its backend supports. Those
+// without a variable are of a configuration file.
+func (inv *invocation) apply(found settings, variables map[string]string) error {
+	set := func(name string) error {
+		return inv.Set(name, found[name], cmp.Or(variables[name], "a configuration file (config.toml or tfcluster.toml)"))
+	}
 	if texts := found["backend"]; len(texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
-		if err := inv.Set("backend", texts); err != nil {
+		if err := set("backend"); err != nil {
 			return err
 		}
 	}
@@ -214,13 +221,13 @@ func (inv *invocation) apply(found settings) error {
 			later = append(later, name)
 			continue
 		}
-		if err := inv.Set(name, found[name]); err != nil {
+		if err := set(name); err != nil {
 			return err
 		}
 	}
 	for _, name := range later {
 		if role, _ := inv.Verb.RoleOption(name); inv.roleCounts()[role] > 0 {
-			if err := inv.Set(name, found[name]); err != nil {
+			if err := set(name); err != nil {
 				return err
 			}
 		}
