@@ -119,7 +119,7 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	fi, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, command.Usagef(inv.Verb, "there is no script %s", path)
+		return nil, command.Usagef(inv.Verb, "%v", statError("script ", path, err))
 	case fi.IsDir():
 		return nil, command.Usagef(inv.Verb, "%s is a folder: name a script in it", path)
 	case fi.Size() > maxScript:

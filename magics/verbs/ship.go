@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.En
 	for _, p := range inv.Texts("py-files") {
 		p = Absolute(base, p)
 		if _, err := os.Stat(p); err != nil {
-			return command.Usagef(inv.Verb, "--py-files: there is no %s", p)
+			return command.Usagef(inv.Verb, "--py-files: %v", statError("", p, err))
 		}
 		req.PyFiles = append(req.PyFiles, p)
 	}
@@ -39,6 +40,17 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.En
 	return inv.localVenv(req, base)
 }
 
+// statError returns why a path cannot be used, from the error of Stat; what is its kind, such as "script ", or "".
+func statError(what, path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no %s%s", what, path)
+	}
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		err = of.Err
+	}
+	return fmt.Errorf("%s%s cannot be read: %w", what, path, err)
+}
+
 // localFiles checks --files that tasks read directly.
 func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) error {
 	for _, given := range inv.Texts("files") {
@@ -46,7 +58,7 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 		path, name, renamed := strings.Cut(path, "::")
 		p := Absolute(base, path)
 		if _, err := os.Stat(p); err != nil {
-			return command.Usagef(inv.Verb, "--files: there is no %s", p)
+			return command.Usagef(inv.Verb, "--files: %v", statError("", p, err))
 		}
 		if renamed && Absolute(base, name) != p {
 			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
@@ -80,10 +92,8 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	f := &clusterpb.GivenFile{Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack}
 	info, err := os.Stat(f.GetPath())
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is no " + f.GetPath())
 	case err != nil:
-		return nil, err
+		return nil, statError("", f.GetPath(), err)
 	case unpack && info.IsDir():
 		return nil, errors.New("a folder is copied as it is, not unpacked: leave " + unpackMark + " out")
 	}

@@ -3,11 +3,13 @@ package verbs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -48,6 +50,45 @@ func TestGivenFiles(t *testing.T) {
 		want := &clusterpb.GivenFile{Path: filepath.Join(base, c.path), Name: c.name, Unpack: strings.HasSuffix(c.given, unpackMark)}
 		if err != nil || !proto.Equal(got, want) {
 			t.Errorf("%s: %v, %v, want %v", c.given, got, err, want)
+		}
+	}
+}
+
+// TestPathErrors: only a path that does not exist is said to be none.
+func TestPathErrors(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	if err := os.WriteFile(filepath.Join(base, "a.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shipped := func(here bool) func(*invocation) error {
+		return func(inv *invocation) error {
+			return inv.shipping(&clusterpb.ReserveRequest{}, cluster.Engine{OnThisHost: here}, base)
+		}
+	}
+	script := func(inv *invocation) error {
+		_, err := inv.script(t.Context(), inv.Program, "", nil)
+		return err
+	}
+	table := NewSet(engines()).Table
+	for _, c := range []struct {
+		argv []string
+		do   func(*invocation) error
+		what string
+	}{
+		{[]string{"reserve", "--py-files"}, shipped(true), "--py-files: "},
+		{[]string{"reserve", "--files"}, shipped(true), "--files: "},
+		{[]string{"reserve", "--files"}, shipped(false), "--files "},
+		{[]string{"start"}, script, "script "},
+	} {
+		for path, want := range map[string]string{"none.py": "there is no ", "a.txt/b.py": "b.py cannot be read: not a directory"} {
+			command, err := table.Argv(append(slices.Clone(c.argv), path), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.do(&invocation{Command: command, dir: base}); err == nil || !strings.Contains(err.Error(), c.what) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v %s: %v, want %q", c.argv, path, err, want)
+			}
 		}
 	}
 }
