@@ -2,6 +2,7 @@ package containerlogs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,26 +24,64 @@ const nodeTimeout = 5 * time.Second
 // markBytes bounds the part of markFile in which the mark is searched.
 const markBytes = 4 << 10
 
-// fromNodes reads the logs on the nodes. Nodes that do not answer and containers without logs are skipped.
+// errSilent: a node has sent nothing for nodeTimeout.
+var errSilent = fmt.Errorf("it has sent nothing for %v", nodeTimeout)
+
+// errNone: a node does not have a log, or no longer.
+var errNone = errors.New("the node does not have the log")
+
+// nodeFailure is why a log of a container could not be read from its node.
+type nodeFailure struct {
+	container string
+	begun     bool // some of the container's logs was read
+	err       error
+}
+
+// nodeError returns the first error of a node because of which logs are missing: HDFS did not have them either.
+func (r *logReader) nodeError() error {
+	for _, f := range r.failures {
+		if f.begun || !r.seen[f.container] {
+			return f.err
+		}
+	}
+	return nil
+}
+
+// fromNodes reads the logs on the nodes. It skips those that cannot be read, and keeps the errors in r.failures.
 func (r *logReader) fromNodes(ctx context.Context, locations []Location) error {
-	unreachable := map[string]bool{}
+	unreachable := map[string]error{}
 	for _, p := range locations {
-		if r.seen[p.Container] || unreachable[p.Web] || p.Web == "" {
+		if r.seen[p.Container] || p.Web == "" {
 			continue
 		}
 		o := owner{task: p.Task, attempt: p.Attempt}
-		if p.Task != "" && !o.matches(r.query.Task, p.Container) {
+		if (p.Task != "" || isContainer(r.query.Task)) && !o.matches(r.query.Task, p.Container) {
 			continue
 		}
+		if err := unreachable[p.Web]; err != nil {
+			r.failures = append(r.failures, nodeFailure{p.Container, false, err})
+			continue
+		}
+		var failed error
 		for _, name := range agentLogs {
 			answered, err := r.fromNode(ctx, p, &o, name)
 			if _, ours := errors.AsType[emitError](err); ours || ctx.Err() != nil {
 				return err
 			}
-			unreachable[p.Web] = err != nil && !answered
-			if unreachable[p.Web] || name == markFile && !o.matches(r.query.Task, p.Container) {
+			if err != nil && !errors.Is(err, errNone) {
+				err = fmt.Errorf("the NodeManager's web server %s: %w", p.Web, err)
+				failed = cmp.Or(failed, err)
+			}
+			if err != nil && !answered {
+				unreachable[p.Web] = err
 				break
 			}
+			if name == markFile && !o.matches(r.query.Task, p.Container) {
+				break
+			}
+		}
+		if failed != nil {
+			r.failures = append(r.failures, nodeFailure{p.Container, r.seen[p.Container], failed})
 		}
 	}
 	return nil
@@ -60,21 +99,33 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 	}
 	query := url.Values{"size": {strconv.FormatInt(size, 10)}, "user.name": {r.site.User}}
 	at := url.URL{Scheme: "http", Host: p.Web, Path: "/ws/v1/node/containers/" + p.Container + "/logs/" + name, RawQuery: query.Encode()}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	slow := time.AfterFunc(nodeTimeout, cancel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(nodeTimeout, func() { cancel(errSilent) })
+	defer func() {
+		if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
+	}()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return false, err
 	}
 	response, err := r.web.Do(request)
+	if without, ok := errors.AsType[*url.Error](err); ok { // the address is long, and says nothing
+		err = without.Err
+	}
 	if err != nil {
 		return false, err
 	}
 	defer response.Body.Close()
 	defer slow.Stop()
-	if response.StatusCode != http.StatusOK {
-		return true, fmt.Errorf("the NodeManager's web server %s answers %s", p.Web, strings.ToLower(response.Status))
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusTemporaryRedirect: // to the server of aggregated logs
+		return true, errNone
+	default:
+		return true, fmt.Errorf("it answers %s", strings.ToLower(response.Status))
 	}
 	text, length, err := nodeText(&timeoutReader{response.Body, slow})
 	if err != nil {

@@ -44,6 +44,8 @@ type logReader struct {
 	report    *yarnpb.ApplicationReport // nil if YARN does not return it
 	reportErr error                     // why report is nil
 	seen      map[string]bool           // containers whose logs were read
+	failures  []nodeFailure             // logs that nodes did not deliver
+	emitted   bool                      // some lines
 }
 
 // ReadApplication emits the logs of one application: while it runs, first those on the nodes, then those on
@@ -79,8 +81,26 @@ func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId,
 			return err
 		}
 	}
+	return r.conclude(running, err)
+}
+
+// conclude returns the error of a reader that has read what it could, or emits why logs are missing after others.
+// err is that of HDFS.
+func (r *logReader) conclude(running bool, err error) error {
 	absent := errors.Is(err, fs.ErrNotExist)
-	if running && (len(r.seen) > 0 || absent) || len(r.seen) > 0 && (err == nil || absent) {
+	missing := r.nodeError()
+	if missing == nil && !absent {
+		missing = err
+	}
+	switch {
+	case missing != nil && r.emitted && (running || err == nil || absent):
+		if err := r.emit(fmt.Sprintf("the rest of the logs of %s could not be read: %v", protocol.ApplicationName(r.id), missing), nil); err != nil {
+			return emitError{err}
+		}
+		return nil
+	case missing != nil && running:
+		return r.explain(missing)
+	case len(r.seen) > 0 && (err == nil || absent), running && absent:
 		return nil // a running application may have no logs yet
 	}
 	return r.explain(err)
@@ -202,7 +222,7 @@ func (r *logReader) emitLog(o owner, container, node, name string, text io.Reade
 		if err := r.emit(heading, lines); err != nil {
 			return emitError{err}
 		}
-		heading, lines = "", nil
+		heading, lines, r.emitted = "", nil, true
 		return nil
 	}
 	in := bufio.NewReaderSize(text, maxLineBytes)
@@ -211,7 +231,8 @@ func (r *logReader) emitLog(o owner, container, node, name string, text io.Reade
 			return err
 		}
 	}
-	for {
+	var failed error
+	for failed == nil {
 		raw, err := in.ReadSlice('\n')
 		if line := strings.TrimRight(string(raw), "\r\n"); len(raw) > 0 && (r.query.Grep == nil || r.query.Grep.MatchString(line)) {
 			lines = append(lines, &clusterpb.Line{Stream: stream, Task: o.label(container), Text: strings.ToValidUTF8(line, "\uFFFD")})
@@ -224,15 +245,15 @@ func (r *logReader) emitLog(o owner, container, node, name string, text io.Reade
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return err
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			failed = err
 		}
 	}
 	if last := r.query.Last; last > 0 {
 		lines = lines[max(0, len(lines)-last):]
 	}
-	return flush()
+	if err := flush(); err != nil || errors.Is(failed, io.EOF) {
+		return err
+	}
+	return failed
 }
