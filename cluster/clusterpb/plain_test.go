@@ -22,6 +22,9 @@ func TestPlain(t *testing.T) {
 		{fmt.Errorf("fetch x: %w", status.Error(codes.Unavailable, refused.Error())), "fetch x: no such file"},
 		{errors.New("rpc error: code = lost"), "rpc error: code = lost"},
 		{errors.New("full"), "full"},
+		{status.Error(codes.Unavailable, `connection error: desc = "dial \"x\": refused"`), `dial "x": refused`},
+		{fmt.Errorf(`a: %w; b`, status.Error(codes.Unavailable, `last: connection error: desc = "rpc error: code = Internal desc = closed"`)), "a: last: closed; b"},
+		{errors.New("connection error: desc = closed"), "connection error: desc = closed"},
 	} {
 		if got := Plain(c.err); got.Error() != c.want || !errors.Is(got, c.err) || status.Code(got) != status.Code(c.err) {
 			t.Errorf("%v: %q, code %v", c.err, got, status.Code(got))
