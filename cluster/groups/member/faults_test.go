@@ -7,6 +7,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // layouts are the hosts of four ranks: one, a ring of four where not all are neighbours, and two with two each.
@@ -85,6 +92,38 @@ func TestEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNotLost: only a connection to the driver that broke is one that was lost; why the driver refuses is said as it is.
+func TestNotLost(t *testing.T) {
+	t.Parallel()
+	const lost = "the executor of worker:0 has lost the connection to the cluster's driver: "
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{status.Error(codes.FailedPrecondition, "worker:0 of attempt 0 is no task of the active run"), "worker:0 of attempt 0 is no task of the active run"},
+		{status.Error(codes.AlreadyExists, "worker:0 is a member already"), "worker:0 is a member already"},
+		{status.Error(codes.Unavailable, "the driver ends"), lost + "the driver ends"},
+		{nil, lost + "EOF"},
+	} {
+		server := grpc.NewServer()
+		clusterpb.RegisterGroupsServer(server, refusing{err: tt.err})
+		all := openAt(t, serve(t, server), make([]*transport.VerbsSettings, 1), nil, "a")
+		if _, a := start(t, all[0], ""); a.Op != "failed" || a.Reason != tt.want {
+			t.Errorf("%v: %+v", tt.err, a)
+		}
+	}
+}
+
+// refusing is a driver that takes no member.
+type refusing struct {
+	clusterpb.UnimplementedGroupsServer
+	err error
+}
+
+func (d refusing) Join(*clusterpb.GroupMember, grpc.ServerStreamingServer[clusterpb.GroupUpdate]) error {
+	return d.err
 }
 
 // onlyNames checks that every rank but one has a reason that says something of that rank, and names no other one.

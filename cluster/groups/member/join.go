@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
@@ -63,7 +66,11 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 		for {
 			u, err := stream.Recv()
 			if err != nil {
-				failed <- fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, clusterpb.Plain(err))
+				lost := status.Code(err) == codes.Unavailable || errors.Is(err, io.EOF) // else the driver refuses
+				if err = clusterpb.Plain(err); lost {
+					err = fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, err)
+				}
+				failed <- err
 				return
 			}
 			select {

@@ -52,6 +52,12 @@ func (d driver) serve(t *testing.T) clusterpb.GroupsClient {
 	t.Helper()
 	server := grpc.NewServer()
 	clusterpb.RegisterGroupsServer(server, groups.New(d, func(context.Context) string { return "executor" }))
+	return serve(t, server)
+}
+
+// serve returns a client of a server.
+func serve(t *testing.T, server *grpc.Server) clusterpb.GroupsClient {
+	t.Helper()
 	ln := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -79,7 +85,12 @@ func open(t *testing.T, hosts ...string) []*Member {
 // openWith is open with the port of RDMA of each rank, and what is noted for the user.
 func openWith(t *testing.T, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
 	t.Helper()
-	client := driver(len(hosts)).serve(t)
+	return openAt(t, driver(len(hosts)).serve(t), rdma, note, hosts...)
+}
+
+// openAt is openWith with a client of the driver.
+func openAt(t *testing.T, client clusterpb.GroupsClient, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "member")
 	if err != nil {
 		t.Fatal(err)
