@@ -124,7 +124,10 @@ func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted fun
 		for _, g := range gpus {
 			memory, r := g.GetMemoryInfo()
 			load, other := g.GetUtilizationRates()
-			if r == nvml.ERROR_GPU_IS_LOST || other == nvml.ERROR_GPU_IS_LOST || r != nvml.SUCCESS && other != nvml.SUCCESS {
+			if other == nvml.ERROR_GPU_IS_LOST {
+				r = other // the code that failed
+			}
+			if r == nvml.ERROR_GPU_IS_LOST || r != nvml.SUCCESS && other != nvml.SUCCESS {
 				return fmt.Errorf("measure GPU %d: NVML: %s; run nvidia-smi on this host", g.index, l.library.ErrorString(r))
 			}
 			report(g.index, g.uuid, int32(min(load.Gpu, 100)), memory.Used)

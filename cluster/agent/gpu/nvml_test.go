@@ -5,6 +5,7 @@ package gpu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -96,6 +97,29 @@ func TestNVMLFailures(t *testing.T) {
 	} {
 		if _, err := (nvmlLister{library}).list(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("list: %v, want %s", err, want)
+		}
+	}
+}
+
+// TestNVMLCodes: the error has the return code that failed.
+func TestNVMLCodes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ memory, load, want nvml.Return }{
+		{nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST},
+		{nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST},
+		{nvml.ERROR_UNKNOWN, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST},
+		{nvml.ERROR_UNKNOWN, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_UNKNOWN},
+	} {
+		library := fakeNVML(&mock.Device{
+			GetUUIDFunc:             func() (string, nvml.Return) { return "GPU-a", nvml.SUCCESS },
+			GetMemoryInfoFunc:       func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, tt.memory },
+			GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, tt.load },
+		})
+		library.ErrorStringFunc = func(r nvml.Return) string { return fmt.Sprintf("code %d", r) }
+		all := func(int, string) bool { return true }
+		err := nvmlLister{library}.measure(t.Context(), time.Hour, all, func(int, string, int32, uint64) { t.Error("it reports a value") })
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("measure GPU 0: NVML: code %d;", tt.want)) {
+			t.Errorf("codes %d and %d: %v", tt.memory, tt.load, err)
 		}
 	}
 }
