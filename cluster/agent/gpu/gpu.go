@@ -115,7 +115,10 @@ func (p Picker) Hold(ctx context.Context, count int, holder string) (*Held, erro
 		if err != nil {
 			return nil, err
 		}
-		gpus = assigned(gpus, p.Visible)
+		listed := len(gpus)
+		if gpus = assigned(gpus, p.Visible); len(gpus) == 0 && listed > 0 && count > 0 {
+			return nil, fmt.Errorf("%d %s requested, but CUDA_VISIBLE_DEVICES=%s names none of the %d GPUs of this host; name them by index or by UUID (GPU-…)", count, gpusAre(count), excerpt.OneLine(p.Visible), listed)
+		}
 		held, err := pickGPUs(gpus, count, holder, p.Locks)
 		if err == nil || len(gpus) < count || time.Now().After(end) {
 			return held, err

@@ -203,6 +203,23 @@ func TestAssigned(t *testing.T) {
 	}
 }
 
+// TestNoGPUIsNamed: where CUDA_VISIBLE_DEVICES names no GPU of the host, the error names the variable.
+func TestNoGPUIsNamed(t *testing.T) {
+	t.Parallel()
+	for visible, want := range map[string]string{
+		"MIG-a": "1 GPU is requested, but CUDA_VISIBLE_DEVICES=MIG-a names none of the 3 GPUs of this host", "7,8": "CUDA_VISIBLE_DEVICES=7,8 names none", "2": "only 0 of 1 are free",
+	} {
+		_, err := Picker{Lister: threeGPUs{}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Visible: visible}.Hold(t.Context(), 1, "demo/0")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%s: %v, want %s", visible, err, want)
+		}
+	}
+}
+
+type threeGPUs struct{}
+
+func (threeGPUs) list(context.Context) ([]*clusterpb.GPU, error) { return someGPUs(), nil }
+
 type hungLister struct{ wait chan struct{} }
 
 func (l hungLister) list(context.Context) ([]*clusterpb.GPU, error) {
