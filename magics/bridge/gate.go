@@ -284,7 +284,10 @@ func (c *caller) send(message any) error {
 			return fmt.Errorf("write to the notebook's Python: %w", err)
 		}
 	}
-	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+	if n, err := c.conn.Write(append(line, '\n')); err != nil {
+		if n > 0 {
+			_ = c.conn.Close() // no line may follow a part of one
+		}
 		return fmt.Errorf("write to the notebook's Python: %w", err)
 	}
 	return nil
