@@ -256,7 +256,10 @@ func (z *zygote) send(request any, oob []byte) error {
 		}
 		line = line[n:]
 	}
-	if _, err := z.conn.Write(line); err != nil {
+	if n, err := z.conn.Write(line); err != nil {
+		if n > 0 || len(oob) > 0 {
+			_ = z.conn.Close() // no request may follow a part of one
+		}
 		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,5 +45,42 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 	}
 	if len(z.spawning)+len(z.exits) > 0 {
 		t.Errorf("it still waits for %v, %v", z.spawning, z.exits)
+	}
+}
+
+// TestPartOfARequest: the connection to a zygote that took a part of a request is closed, so that nothing follows the part.
+func TestPartOfARequest(t *testing.T) {
+	t.Parallel()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "z.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := DialPeer(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	z := NewZygote(conn)
+	defer z.Close()
+	sent := make(chan error, 1)
+	go func() { sent <- z.send(SpawnRequest{Cwd: strings.Repeat("x", 16<<20)}, nil) }() // more than the socket holds
+	if _, err := peer.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetWriteDeadline(time.Now()); err != nil { // the time for the request is over
+		t.Fatal(err)
+	}
+	if err := <-sent; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("send says %v", err)
+	}
+	select {
+	case <-z.Gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the connection is still open")
 	}
 }
