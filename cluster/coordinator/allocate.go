@@ -294,7 +294,11 @@ func (c *Coordinator) saveState() {
 		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
 	}()
 	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
-		c.note("the cluster's state could not be saved, so a driver that dies now cannot be replaced: "+err.Error()+"; free space on that disk", true)
+		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + err.Error()
+		if remedy := lifecycle.HostRemedy(err.Error(), ""); remedy != "" {
+			text += "; " + remedy
+		}
+		c.note(text, true)
 	}
 	c.writeHistory(false)
 }

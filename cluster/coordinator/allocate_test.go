@@ -28,3 +28,24 @@ func TestAllocationFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestStateNotSaved: the note says what to do about the cause, where that is known.
+func TestStateNotSaved(t *testing.T) {
+	t.Parallel()
+	const prefix = "the cluster's state could not be saved, so a driver that dies now cannot be replaced: "
+	for cause, want := range map[string]string{
+		"write /x: no space left on device": prefix + "write /x: no space left on device; free space on that disk",
+		"open /x: too many open files":      prefix + "open /x: too many open files; raise the limit of open files (ulimit -n)",
+		"open /x: permission denied":        prefix + "open /x: permission denied",
+	} {
+		c := coordinate(t, true)
+		<-c.saved // the engine has answered
+		c.do(func() {
+			c.cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return errors.New(cause) }
+			c.saveState()
+			if !c.notes.has(want) {
+				t.Errorf("%s: %v", cause, c.notes.kept)
+			}
+		})
+	}
+}

@@ -86,7 +86,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
 			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 		}
-		if remedy := hostRemedy(e.GetException(), on); remedy != "" {
+		if remedy := HostRemedy(e.GetException(), on); remedy != "" {
 			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
 		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
@@ -98,7 +98,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 
 // environmentRemedy returns the remedy for an environment that an executor cannot use.
 func environmentRemedy(cause string) string {
-	if hostRemedy(cause, "") != "" {
+	if HostRemedy(cause, "") != "" {
 		return ReserveRemedy(cause)
 	}
 	return "do what the reason says, or reserve with another --venv"
@@ -106,14 +106,15 @@ func environmentRemedy(cause string) string {
 
 // ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.
 func ReserveRemedy(cause string) string {
-	if remedy := hostRemedy(cause, ""); remedy != "" {
+	if remedy := HostRemedy(cause, ""); remedy != "" {
 		return remedy + "; then %tfcluster reserve again"
 	}
 	return reserveAgain
 }
 
-// hostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one.
-func hostRemedy(text, on string) string {
+// HostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one. on is "" or names
+// the host.
+func HostRemedy(text, on string) string {
 	for _, c := range [...]struct{ error, remedy string }{
 		{"no space left on device", "free space on that disk%s"},
 		{"disk quota exceeded", "free space on that disk%s"},
