@@ -165,15 +165,19 @@ func (c *Coordinator) allocationFailed(ctx context.Context, err error) error {
 	return fmt.Errorf("allocate: %w", err)
 }
 
+// ReserveFailure returns the failure of a reservation that err of the engine has ended.
+func ReserveFailure(err error) *clusterpb.Failure {
+	return &clusterpb.Failure{Kind: "engine", Summary: err.Error(), Remedy: lifecycle.ReserveRemedy(err.Error()), ExitCode: 69}
+}
+
 // allocationFailure returns the failure of an allocation. A driver that cannot take over the executors of an earlier one
 // gives the cluster up, unless the engine does not answer.
 func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
-	f := &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}
+	f := ReserveFailure(err)
 	switch {
 	case c.cfg.Recovered.Saved == nil:
-		f.Remedy = lifecycle.ReserveRemedy(err.Error())
 	case errors.Is(err, cluster.ErrEngineAway):
-		f.Summary = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err)
+		f.Summary, f.Remedy = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err), ""
 	default:
 		f.Summary = fmt.Sprintf("cluster %s cannot be taken over and is given up: %v", c.cfg.Name, err)
 		f.Remedy = "%tfcluster reserve makes another; the executors of this one end when no driver has come for the time of --idle"

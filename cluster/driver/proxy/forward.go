@@ -17,6 +17,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
@@ -245,7 +246,7 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 
 // failure returns the Failure of a reservation that ended with why.
 func failure(why error) *clusterpb.Failure {
-	f := &clusterpb.Failure{Kind: "engine", Summary: why.Error(), ExitCode: 69}
+	f := coordinator.ReserveFailure(why)
 	if errors.Is(why, errLate) {
 		f.Kind, f.ExitCode, f.Remedy = "timeout", 75, "choose another --queue, or give --reserve-timeout more time"
 	}
