@@ -31,7 +31,7 @@ func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, err
 		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s cannot be fed: %s", f.request.Data, refused.Text), Code: 2, Topic: "feed-source"}
 	}
 	if err != nil {
-		return description{}, fmt.Errorf("look at %s: %w", f.request.Data, err)
+		return description{}, fmt.Errorf("%s cannot be read: %w", f.request.Data, err)
 	}
 	if about.Once && f.request.Epochs > 1 {
 		return description{}, &result.ClusterError{Text: fmt.Sprintf("%s is an iterator, which can be read once: --epochs %d needs arrays or a DataFrame", f.request.Data, f.request.Epochs), Code: 2}

@@ -51,7 +51,7 @@ func TestRefused(t *testing.T) {
 		"port down":  {settings, func() { stub.PortDown(true) }, "port 1 of stub_0 is not active"},
 		"permission": {settings, func() { stub.Fail("ibv_open_device", unix.EACCES) }, "open /dev/infiniband/uverbs0 of stub_0: permission denied"},
 		"iWARP":      {settings, stub.IWARP, "stub_0 has iWARP, which lacks an operation"},
-		"domain":     {settings, func() { stub.Fail("ibv_alloc_pd", unix.ENOMEM) }, "make a protection domain of stub_0: cannot allocate memory"},
+		"domain":     {settings, func() { stub.Fail("ibv_alloc_pd", unix.ENOMEM) }, "make a protection domain of the RDMA device stub_0: cannot allocate memory"},
 	} {
 		stub.Devices(1)
 		stub.Fail("", 0)
@@ -107,7 +107,7 @@ func TestFallsBack(t *testing.T) {
 		want  string
 	}{
 		"peer without RDMA":  {TCP{}, "", "TCP: the peer has none: a line of that task or status --fabric says why"},
-		"no queue pair":      {v, "ibv_create_qp", "TCP: make a queue pair of stub_0: cannot allocate memory"},
+		"no queue pair":      {v, "ibv_create_qp", "TCP: make a queue pair of the RDMA device stub_0: cannot allocate memory"},
 		"no memory for them": {v, "ibv_reg_mr", "TCP: register 8192 bytes with stub_0: cannot allocate memory"},
 		"no connection":      {v, "rtr", "TCP: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
 		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
@@ -207,7 +207,7 @@ func TestFails(t *testing.T) {
 		"key":      {func(_, b *end) { b.Link.(*link).carrier.(*remote).own.device.Close() }, "the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: remote access error"},
 		"retries":  {func(*end, *end) { stub.FailNext(uint32(verbs.RetriesExceeded)) }, "the peer's device does not answer: transport retry counter exceeded"},
 		"rejected": {func(*end, *end) { stub.Fail("ibv_post_send", unix.ENOMEM) }, "post a write to stub_0: cannot allocate memory"},
-		"poll":     {func(*end, *end) { stub.Fail("ibv_poll_cq", unix.EIO) }, "poll the completion queue of stub_0: libibverbs returns -1|the peer's device does not answer"},
+		"poll":     {func(*end, *end) { stub.Fail("ibv_poll_cq", unix.EIO) }, "poll the completion queue of the RDMA device stub_0: libibverbs returns -1|the peer's device does not answer"},
 		"killed": {func(a, b *end) {
 			stub.Stall(true)
 			time.AfterFunc(20*time.Millisecond, func() { b.Link.(*link).carrier.(*remote).conn.Close() })

@@ -12,7 +12,7 @@ type Domain struct {
 func (d *Device) NewDomain() (*Domain, error) {
 	handle, err := d.library.pointer(allocDomain, d.context)
 	if err != nil {
-		return nil, fmt.Errorf("make a protection domain of %s: %w", d.Name, err)
+		return nil, fmt.Errorf("make a protection domain of the RDMA device %s: %w", d.Name, err)
 	}
 	return &Domain{d, handle}, nil
 }
@@ -20,7 +20,7 @@ func (d *Device) NewDomain() (*Domain, error) {
 // Close ends the domain, whose memory and queue pairs have been closed.
 func (p *Domain) Close() error {
 	if err := p.device.library.status(deallocDomain, p.handle); err != nil {
-		return fmt.Errorf("close a protection domain of %s: %w", p.device.Name, err)
+		return fmt.Errorf("close a protection domain of the RDMA device %s: %w", p.device.Name, err)
 	}
 	return nil
 }

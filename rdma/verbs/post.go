@@ -101,7 +101,7 @@ func (q *Queue) Poll(into []Completion) ([]Completion, error) {
 	room := min(len(m.completions), cap(into))
 	n := int32(call(at[contextHead](q.device.context).PollCQ, q.cq, uintptr(room), uintptr(unsafe.Pointer(&m.completions[0]))))
 	if n < 0 || int(n) > room {
-		return nil, fmt.Errorf("poll the completion queue of %s: libibverbs returns %d", q.device.Name, n)
+		return nil, fmt.Errorf("poll the completion queue of the RDMA device %s: libibverbs returns %d", q.device.Name, n)
 	}
 	into = into[:n]
 	for i := range into {

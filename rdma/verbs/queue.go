@@ -73,7 +73,7 @@ func (p *Domain) NewQueue(cfg QueueConfig) (_ *Queue, err error) {
 	q := &Queue{library: p.device.library, device: p.device, port: cfg.Port}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("make a queue pair of %s: %w", p.device.Name, errors.Join(err, q.Close()))
+			err = fmt.Errorf("make a queue pair of the RDMA device %s: %w", p.device.Name, errors.Join(err, q.Close()))
 		}
 	}()
 	if q.mapping, err = Map(int(unsafe.Sizeof(*q.memory))); err != nil {
@@ -203,7 +203,7 @@ func (q *Queue) Connect(path Path) error {
 // memory of a write after its completion.
 func (q *Queue) Fail() error {
 	if err := q.modify(queueRecord{State: stateError}, maskState); err != nil {
-		return fmt.Errorf("end a queue pair of %s: %w", q.device.Name, err)
+		return fmt.Errorf("end a queue pair of the RDMA device %s: %w", q.device.Name, err)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ var ErrWoken = os.ErrDeadlineExceeded
 func (q *Queue) Wait() error {
 	raw, err := q.ready.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("wait for completions of %s: %w", q.device.Name, err)
+		return fmt.Errorf("wait for completions of the RDMA device %s: %w", q.device.Name, err)
 	}
 	l, event := q.library, uintptr(unsafe.Pointer(&q.memory.event[0]))
 	err = raw.Read(func(uintptr) bool {
@@ -260,7 +260,7 @@ func (q *Queue) Wait() error {
 		err = errors.Join(err, q.ready.SetReadDeadline(time.Time{}))
 	}
 	if err != nil {
-		return fmt.Errorf("wait for completions of %s: %w", q.device.Name, err)
+		return fmt.Errorf("wait for completions of the RDMA device %s: %w", q.device.Name, err)
 	}
 	if q.taken++; q.taken == ackEvery {
 		l.call(acknowledgeEvents, q.cq, ackEvery)
@@ -276,7 +276,7 @@ const ackEvery = 64
 // between Arm and Wait.
 func (q *Queue) Arm() error {
 	if n := int32(call(at[contextHead](q.device.context).Notify, q.cq, 0)); n != 0 {
-		return fmt.Errorf("arm the completion queue of %s: %w", q.device.Name, syscall.Errno(max(n, -n)))
+		return fmt.Errorf("arm the completion queue of the RDMA device %s: %w", q.device.Name, syscall.Errno(max(n, -n)))
 	}
 	return nil
 }

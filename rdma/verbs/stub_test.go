@@ -71,10 +71,10 @@ func TestFailures(t *testing.T) {
 	for function, want := range map[string]string{
 		"ibv_open_device": "open /dev/infiniband/uverbs0 of stub_0: permission denied",
 		"ibv_query_port":  "query port 1 of stub_0: permission denied", "ibv_query_gid": "query GID 1 of port 1 of stub_0: permission denied",
-		"ibv_alloc_pd": "protection domain of stub_0: permission denied", "ibv_reg_mr": "register 4096 bytes with stub_0: permission denied",
-		"ibv_create_comp_channel": "queue pair of stub_0: make the completion channel: permission denied", "ibv_create_cq": "make the completion queue: permission denied",
-		"ibv_create_qp": "make a queue pair of stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",
-		"ibv_post_send": "post a write to stub_0: permission denied", "ibv_poll_cq": "poll the completion queue of stub_0",
+		"ibv_alloc_pd": "protection domain of the RDMA device stub_0: permission denied", "ibv_reg_mr": "register 4096 bytes with stub_0: permission denied",
+		"ibv_create_comp_channel": "queue pair of the RDMA device stub_0: make the completion channel: permission denied", "ibv_create_cq": "make the completion queue: permission denied",
+		"ibv_create_qp": "make a queue pair of the RDMA device stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",
+		"ibv_post_send": "post a write to stub_0: permission denied", "ibv_poll_cq": "poll the completion queue of the RDMA device stub_0",
 	} {
 		stub.Fail(function, unix.EACCES)
 		if err := use(l, 64); err == nil || !strings.Contains(err.Error(), want) {

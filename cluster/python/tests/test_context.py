@@ -3,11 +3,12 @@
 import concurrent.futures
 import os
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
 
-from tfcluster import context
+from tfcluster import context, hints
 from tfcluster.channel import Channel, number
 from tfcluster.context import Context
 
@@ -252,3 +253,24 @@ def test_a_service_that_failed_is_asked_again(agent_and_channel) -> None:
             channel.service("feed", "caller")
         assert channel.service("feed", "caller") == ("/s", "k")
         played.result(60)
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        ({"error": "too many open files"}, ["program"]),  # raised by the package: the program's line is the last
+        ({"socket": "/s"}, ["program", "service"]),  # KeyError: a fault of the package
+    ],
+)
+def test_frames_of_an_error(agent_and_channel, message: dict, want: list[str]) -> None:
+    """A traceback ends with the line of the program that the error is about."""
+    agent, channel = agent_and_channel
+    agent.write(op="group", **message)
+
+    def program() -> None:
+        channel.service("group", "all_reduce")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of either kind
+        program()
+    frames = traceback.extract_tb(hints.user_frames(caught.value))
+    assert [f.name for f in frames][1:] == want

@@ -28,15 +28,21 @@ def missing_file(error: BaseException, notebook: str, started_in: str, host: str
     )
 
 
-def user_frames(tb: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package that lead to other frames, such as that of fit's wrapper."""
+_ON_PURPOSE = (RuntimeError, OSError, ValueError)  # errors of this package that are about their callers
+
+
+def user_frames(error: BaseException) -> TracebackType | None:
+    """The traceback of an error without the frames of this package, in which the program's own lines would be lost.
+
+    One that has no other frames stays whole; so do the last frames, where the error may be a fault of this package.
+    """
     frames = []
+    tb = error.__traceback__
     while tb is not None:
         frames.append((tb, os.path.dirname(os.path.abspath(tb.tb_frame.f_code.co_filename)) == _HERE))
         tb = tb.tb_next
     last = max((i for i, (_, ours) in enumerate(frames) if not ours), default=-1)
-    for i in range(len(frames) - 1, -1, -1):
-        frame, ours = frames[i]
-        if i > last or not ours:
+    for i, (frame, ours) in reversed(list(enumerate(frames))):
+        if not ours or last < 0 or (i > last and not isinstance(error, _ON_PURPOSE)):
             frame.tb_next, tb = tb, frame
     return tb

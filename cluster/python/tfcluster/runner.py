@@ -278,7 +278,7 @@ class Task:
         return said
 
     def _failed(self, error: BaseException) -> None:
-        error.__traceback__ = hints.user_frames(error.__traceback__)
+        error.__traceback__ = hints.user_frames(error)
         host = str((self.spec.get("context") or {}).get("host") or "")
         if hint := hints.missing_file(error, str(self.spec.get("absent") or ""), self._folder, host):
             error.add_note(hint)
