@@ -68,10 +68,12 @@ page.on("response", (r) => {
     seen.failed.push({ method: r.request().method(), url: hide(r.url()), status: r.status(), reason: "" });
   }
 });
+/** What JupyterLab and JupyterHub abort themselves on a busy machine: saving the layout, and the page of a start. */
+const ownAborts = /\/lab\/api\/workspaces\/|\/hub\/api\/users\/[^/]+\/server\/progress/;
 /** The page is being loaded again or closed, which aborts its requests. */
 let leaving = false;
 page.on("requestfailed", (r) => {
-  if (leaving && r.failure()?.errorText === "net::ERR_ABORTED") {
+  if (r.failure()?.errorText === "net::ERR_ABORTED" && (leaving || ownAborts.test(r.url()))) {
     return;
   }
   seen.failed.push({
