@@ -156,6 +156,7 @@ def test_the_line_comes_and_goes(stalls: Stalls) -> None:
         line,
     ), line
     assert stalls.run()["state"] == "running"
+    time.sleep(3)  # the cell shows the line within a second
     next(stalls.home.glob("fifo-1")).write_bytes(b"here")
     wait_for("steps", lambda: stalls.run()["stall"] == "", 120)
     found = stalls.why()
