@@ -10,23 +10,29 @@ import (
 	"time"
 )
 
-// TestSpawnThroughADeadZygote: one that does not read any more, and is seen to be
-// gone a moment later, is one that died, so that the task gets another.
-func TestSpawnThroughADeadZygote(t *testing.T) {
-	t.Parallel()
+// connected returns a connection to a zygote, and the zygote's end of it.
+func connected(t *testing.T) (conn, peer *net.UnixConn) {
+	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "z.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	conn, err := DialPeer(listener.Addr().String())
-	if err != nil {
+	if conn, err = DialPeer(listener.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	peer, err := listener.AcceptUnix()
-	if err != nil {
+	if peer, err = listener.AcceptUnix(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { peer.Close() })
+	return conn, peer
+}
+
+// TestSpawnThroughADeadZygote: one that does not read any more, and is seen to be
+// gone a moment later, is one that died, so that the task gets another.
+func TestSpawnThroughADeadZygote(t *testing.T) {
+	t.Parallel()
+	conn, peer := connected(t)
 	if err := peer.CloseRead(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,20 +57,7 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 // TestPartOfARequest: the connection to a zygote that took a part of a request is closed, so that nothing follows the part.
 func TestPartOfARequest(t *testing.T) {
 	t.Parallel()
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "z.sock"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	conn, err := DialPeer(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	peer, err := listener.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
+	conn, peer := connected(t)
 	z := NewZygote(conn)
 	defer z.Close()
 	sent := make(chan error, 1)
