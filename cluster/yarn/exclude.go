@@ -75,7 +75,7 @@ func (a *allocation) countFailure(node, cause string) {
 			break
 		}
 	}
-	a.emit(cluster.Warning{Text: fmt.Sprintf("the cluster uses node %s no more, after %d containers in a row failed there; the last one: %s; %%tfcluster reset allows the node again", node, n, cause)})
+	a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; %%tfcluster reset allows the node again", node, n, cause)})
 }
 
 // exclude asks YARN not to allocate containers on a node. It does nothing and returns false if the
