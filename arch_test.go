@@ -104,7 +104,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/credentials":   {"cluster/yarn/yarnpb"},
 	"cluster/yarn/yarnpb":        {},
 	"cluster/yarn/aggregated":    {},
-	"cluster/yarn/hadooptest":    {},
+	"cluster/yarn/hadooptest":    {"cluster/atomicfile"},
 
 	"cluster/spark/slot":      {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest", "cluster/state"},

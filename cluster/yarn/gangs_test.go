@@ -25,7 +25,8 @@ func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) {
 		r.Engine = maps.Clone(r.GetEngine())
 		r.Engine["queue"] = queue
-		r.TimeoutMillis = 4 * time.Minute.Milliseconds() // the back-off's interval is a fortieth of it
+		r.TimeoutMillis = 4 * time.Minute.Milliseconds()   // the back-off's interval is a fortieth of it
+		r.IdleMillis = clustertest.Deadline.Milliseconds() // it waits, without a client, for the other one
 		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: gib << 30}
 	}
 }

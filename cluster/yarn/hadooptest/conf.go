@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 )
 
 // Ports are fixed: each cluster has its own addresses.
@@ -30,6 +32,7 @@ const (
 // properties are the contents of one XML file.
 type properties map[string]string
 
+// write replaces the file at once: a NodeManager reads its files again each time that it starts a container.
 func (p properties) write(path string) error {
 	var b bytes.Buffer
 	b.WriteString("<configuration>\n")
@@ -45,7 +48,7 @@ func (p properties) write(path string) error {
 		b.WriteString("</value></property>\n")
 	}
 	b.WriteString("</configuration>\n")
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return atomicfile.Write(path, b.Bytes())
 }
 
 // milliseconds formats a duration for Hadoop.
