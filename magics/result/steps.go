@@ -1,6 +1,9 @@
 package result
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // steps are what to do about a cause that the operating system or the network names.
 var steps = [...]struct{ cause, step string }{
@@ -32,9 +35,15 @@ var steps = [...]struct{ cause, step string }{
 	{"the cluster's driver did not answer in time", "repeat the command"},
 }
 
+// localTimeout matches the cause that Go gives when a process of this host did not answer on its unix socket.
+var localTimeout = regexp.MustCompile(`\bunix \S+: i/o timeout$`)
+
 // WithStep returns an error's text with what to do, if the text ends with a cause that the operating system or the network
 // names. A text that says what to do does not end so.
 func WithStep(text string) string {
+	if localTimeout.MatchString(text) {
+		return text + "; the other process on this host is busy or stopped: repeat the command"
+	}
 	for _, s := range steps {
 		if strings.HasSuffix(text, s.cause) {
 			return text + "; " + s.step

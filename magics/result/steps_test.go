@@ -22,6 +22,8 @@ func TestSteps(t *testing.T) {
 		{&ClusterError{Text: full.Error(), Remedy: "use --dir"}, "write /x: no space left on device; use --dir"},
 		{fmt.Errorf("%w; set TMPDIR", full), "write /x: no space left on device; set TMPDIR"},
 		{errors.New("bad"), "bad"},
+		{errors.New("read unix @->/run/x/control.sock: i/o timeout"), "read unix @->/run/x/control.sock: i/o timeout; the other process on this host is busy or stopped: repeat the command"},
+		{errors.New("dial tcp 10.0.0.1:80: i/o timeout"), "dial tcp 10.0.0.1:80: i/o timeout; check the address and the network between the hosts"},
 	} {
 		r := NewReport(c.err)
 		if r.Value != c.want || r.Lines[0] != "ClusterError: "+c.want {

@@ -158,11 +158,17 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) err
 	}
 	dir := Absolute(base, given)
 	python := filepath.Join(dir, "bin", "python")
-	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return command.Usagef(inv.Verb, "--venv: %v", statError("", dir, err))
+	}
+	if !fi.IsDir() {
 		return command.Usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
 	}
-	if _, err := os.Stat(python); err != nil {
+	if _, err := os.Stat(python); errors.Is(err, fs.ErrNotExist) {
 		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: name one that python -m venv or conda made", given)
+	} else if err != nil {
+		return command.Usagef(inv.Verb, "--venv: %v", statError("", python, err))
 	}
 	req.Venv, req.Python = dir, python
 	return nil

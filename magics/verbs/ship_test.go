@@ -78,6 +78,7 @@ func TestPathErrors(t *testing.T) {
 	}{
 		{[]string{"reserve", "--py-files"}, shipped(true), "--py-files: "},
 		{[]string{"reserve", "--files"}, shipped(true), "--files: "},
+		{[]string{"reserve", "--venv"}, shipped(true), "--venv: "},
 		{[]string{"reserve", "--files"}, shipped(false), "--files "},
 		{[]string{"start"}, script, "script "},
 	} {

@@ -94,6 +94,22 @@ func (l *Library) pointer(f function, arguments ...uintptr) (uintptr, error) {
 	return 0, syscall.Errno(*errno)
 }
 
+// negative calls a function that returns 0, or -1 and sets errno.
+func (l *Library) negative(f function, arguments ...uintptr) error {
+	runtime.LockOSThread() // errno is the thread's
+	defer runtime.UnlockOSThread()
+	errno := at[int32](l.call(errnoLocation))
+	*errno = 0
+	switch n := int32(l.call(f, arguments...)); {
+	case n == 0:
+		return nil
+	case *errno == 0:
+		return errors.New("libibverbs gives no reason")
+	default:
+		return syscall.Errno(*errno)
+	}
+}
+
 // status calls a function that returns 0 or an error number. Some functions of old libraries return -1.
 func (l *Library) status(f function, arguments ...uintptr) error {
 	switch n := int32(l.call(f, arguments...)); {

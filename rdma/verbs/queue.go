@@ -252,10 +252,18 @@ func (q *Queue) Wait() error {
 		return fmt.Errorf("wait for completions of the RDMA device %s: %w", q.device.Name, err)
 	}
 	l, event := q.library, uintptr(unsafe.Pointer(&q.memory.event[0]))
+	var failure error
 	err = raw.Read(func(uintptr) bool {
 		// It reads the descriptor, which does not block, and tells the device's library.
-		return int32(l.call(getEvent, q.channel, event, event+wordSize)) == 0
+		failure = syscall.EINTR
+		for errors.Is(failure, syscall.EINTR) {
+			failure = l.negative(getEvent, q.channel, event, event+wordSize)
+		}
+		return !errors.Is(failure, syscall.EAGAIN)
 	})
+	if err == nil {
+		err = failure
+	}
 	if errors.Is(err, ErrWoken) { // one more Wake meanwhile is for this return, too
 		err = errors.Join(err, q.ready.SetReadDeadline(time.Time{}))
 	}

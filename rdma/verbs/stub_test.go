@@ -75,6 +75,7 @@ func TestFailures(t *testing.T) {
 		"ibv_create_comp_channel": "queue pair of the RDMA device stub_0: make the completion channel: permission denied", "ibv_create_cq": "make the completion queue: permission denied",
 		"ibv_create_qp": "make a queue pair of the RDMA device stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",
 		"ibv_post_send": "post a write to stub_0: permission denied", "ibv_poll_cq": "poll the completion queue of the RDMA device stub_0",
+		"ibv_get_cq_event": "wait for completions of the RDMA device stub_0: permission denied",
 	} {
 		stub.Fail(function, unix.EACCES)
 		if err := use(l, 64); err == nil || !strings.Contains(err.Error(), want) {

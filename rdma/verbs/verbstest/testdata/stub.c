@@ -266,6 +266,7 @@ struct cq *ibv_create_cq(struct context *c, int n, void *context, struct channel
 }
 int ibv_get_cq_event(struct channel *ch, struct cq **cq, void **context) {
   uint64_t one;
+  if (failing("ibv_get_cq_event")) return -1;
   if (read(ch->fd, &one, 8) != 8) return -1;
   *cq = ch->cq; *context = NULL;
   return 0;
