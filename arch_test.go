@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 	"cluster/hdfsdir":            {"cluster/driver", "cluster/hdfs"},
 	"cluster/git":                {"cluster/clusterpb"},
 	"cluster/manifest":           {"cluster", "cluster/clusterpb"},
-	"cluster/runfiles":           {"cluster/clusterpb", "cluster/lockfile", "cluster/rundir"},
+	"cluster/runfiles":           {"cluster/clusterpb", "cluster/fault", "cluster/lockfile", "cluster/rundir"},
 	"cluster/ship":               {"cluster/atomicfile", "cluster/clusterpb", "cluster/lockfile"},
 	"cluster/local":              {"cluster", "cluster/agent/proc", "cluster/clusterpb", "cluster/fault", "cluster/rundir", "cluster/state"},
 	"cluster/spark":              {"cluster", "cluster/clusterpb", "cluster/fault", "cluster/python", "cluster/state", "cluster/unixsock"},

@@ -81,7 +81,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	case err != nil: // the interpreter was removed, and its packages with it
 		facts = &pythonFacts{}
 	case verb == "install" && !facts.IPykernel:
-		return nil, fmt.Errorf("%s has no ipykernel: %s ipykernel, or set another Python with --python PATH", t.python, python.InstallCommand(t.python))
+		return nil, fmt.Errorf("%s has no ipykernel, which runs the cells: install it (%s ipykernel) and repeat the command, or name another Python with --python PATH", t.python, python.InstallCommand(t.python))
 	}
 	t.python = facts.Executable
 	switch {

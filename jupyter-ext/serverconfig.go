@@ -119,10 +119,10 @@ func (c serverConfig) editJSON(value json.RawMessage) error {
 		return fmt.Errorf("%s is not JSON (%w): correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if err := unmarshalOptional(file["ServerProxy"], &proxy); err != nil {
-		return fmt.Errorf("%s: ServerProxy is no object (%w): correct the file, then repeat the command", c.jsonFile(), err)
+		return fmt.Errorf("%s: ServerProxy %w: correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if err := unmarshalOptional(proxy["servers"], &servers); err != nil {
-		return fmt.Errorf("%s: ServerProxy.servers is no object (%w): correct the file, then repeat the command", c.jsonFile(), err)
+		return fmt.Errorf("%s: ServerProxy.servers %w: correct the file, then repeat the command", c.jsonFile(), err)
 	}
 	if _, had := servers[proxyName]; servers == nil || value == nil && !had {
 		return nil
@@ -145,12 +145,15 @@ func (c serverConfig) editJSON(value json.RawMessage) error {
 	return replaceFile(c.jsonFile(), append(edited, '\n'))
 }
 
-// unmarshalOptional decodes a value that may be missing.
+// unmarshalOptional decodes an object that may be missing.
 func unmarshalOptional(raw json.RawMessage, v any) error {
 	if raw == nil {
 		return nil
 	}
-	return json.Unmarshal(raw, v)
+	if json.Unmarshal(raw, v) != nil {
+		return fmt.Errorf("is %.40s, and must be an object, { … }", raw)
+	}
+	return nil
 }
 
 // replaceFile replaces a file by renaming a temporary one. It follows a symbolic link and keeps the file's

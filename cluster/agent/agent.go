@@ -152,7 +152,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, clusterpb.Plain(a.joinError())))
+		cancel(firstJoinError(a.self.host, cfg.GetDriver().GetCoordinator(), a.joinError()))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
 	if a.gpus.meter != nil {
@@ -366,11 +366,22 @@ func (a *Agent) warmed(p *clusterpb.Python) {
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Warmed{Warmed: &clusterpb.Warmed{Python: p}}})
 }
 
+// errNoAnswer is the state of an agent that is connected and waits for the driver's answer.
+var errNoAnswer = errors.New("no answer")
+
+// firstJoinError returns the error for an agent whose driver has not answered within firstJoin.
+func firstJoinError(host, address string, err error) error {
+	if errors.Is(err, errNoAnswer) {
+		return fmt.Errorf("%s connected to the cluster's driver at %s, which did not answer within %v: the driver is stopped or waits for a disk; its driver.log shows what it did last", host, address, firstJoin)
+	}
+	return fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", host, address, firstJoin, clusterpb.Plain(err))
+}
+
 func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.driver.lastError == nil {
-		return errors.New("no answer from that address")
+		return errNoAnswer
 	}
 	return a.driver.lastError
 }

@@ -302,7 +302,7 @@ func (c *Coordinator) saveState() {
 		if remedy := lifecycle.HostRemedy(err.Error(), ""); remedy != "" {
 			text += "; " + remedy
 		}
-		c.note(text, true)
+		c.noteOnce(text)
 	}
 	c.writeHistory(false)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // followersWait bounds how long a cluster waits, after its own run has ended, for clients to
@@ -91,8 +92,7 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		}
 		switch {
 		case err != nil && c.cfg.Begin == nil:
-			c.runs.autoStart = nil // awaitAutoStart returns
-			c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s", before, status.Convert(err).Message()), true)
+			c.cannotContinue(before, status.Convert(err).Message())
 			return
 		case err != nil:
 			c.runs.startError = status.Convert(err).Message()
@@ -109,6 +109,23 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
+}
+
+// cannotContinue ends the attempts to continue the interrupted run before, which keeps its checkpoints. Loop only.
+func (c *Coordinator) cannotContinue(before int32, why string) {
+	c.runs.autoStart = nil // awaitAutoStart returns
+	resume := fmt.Sprintf("%%tfcluster start --resume=%d continues from its last checkpoint", before)
+	remedy := lifecycle.HostRemedy(why, " on the driver's host")
+	if remedy != "" {
+		remedy += "; then "
+	}
+	remedy += resume
+	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why, remedy), true)
+	if rec := c.runs.find(before); rec != nil && results.Interrupted(rec.status) { // for the cells that wait for it
+		f := rec.status.GetFailure()
+		f.Summary = "the cluster's driver died during the run, and it could not be continued: " + why
+		f.Remedy = remedy
+	}
 }
 
 // An interrupted run resumes from its checkpoints. A full disk or a file system that does not
@@ -139,7 +156,7 @@ func (c *Coordinator) startResumed(ctx context.Context, req *clusterpb.StartRequ
 			return err
 		}
 		if time.Now().After(end) {
-			return status.Errorf(status.Code(err), "%s; its checkpoints are kept, start --resume=%d resumes from them", status.Convert(err).Message(), before)
+			return err
 		}
 		select {
 		case <-time.After(pause):

@@ -244,6 +244,34 @@ func TestRunGoesOnLater(t *testing.T) {
 	}
 }
 
+// TestCannotContinue: where an interrupted run cannot be continued, a cell that waits for it says why and what to do.
+func TestCannotContinue(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := coordinate(t, true, func(cfg *Config) {
+		cfg.Dir = dir
+		cfg.LastRun = 1
+		record := &clusterpb.RunStatus{Id: 1, ClusterId: cfg.Authority.ID(), State: "running", StartedUnix: 1}
+		if err := errors.Join(os.MkdirAll(rundir.Dir(dir, 1), 0o700), results.WriteRun(rundir.Dir(dir, 1), record)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	const (
+		why    = "copy the checkpoints of run 1: write to /x: no space left on device"
+		remedy = "free space on that disk on the driver's host; then %tfcluster start --resume=1 continues from its last checkpoint"
+	)
+	c.do(func() {
+		c.cannotContinue(1, why)
+		f := c.status(c.runs.find(1)).GetFailure()
+		if f.GetRemedy() != remedy || f.GetSummary() != "the cluster's driver died during the run, and it could not be continued: "+why {
+			t.Errorf("failure is %v", f)
+		}
+	})
+	if want := "could not be restarted: " + why + "; " + remedy; !strings.Contains(c.said(), want) {
+		t.Errorf("said was %q, not %q", c.said(), want)
+	}
+}
+
 // TestStartIsKept: what a later driver needs to restart a run is kept where the run may be restarted,
 // and each restart is recorded at once.
 func TestStartIsKept(t *testing.T) {

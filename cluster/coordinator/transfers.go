@@ -97,7 +97,11 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	}
 	delete(c.execs.pendingFiles, id)
 	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
-		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), m.GetError()), true)
+		why := clusterpb.Plain(errors.New(m.GetError())).Error()
+		if remedy := lifecycle.HostRemedy(why, ""); remedy != "" {
+			why += "; " + remedy
+		}
+		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
 	}
 	c.subs.wake()
 	c.sweep(m.GetRun())

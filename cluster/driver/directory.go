@@ -68,7 +68,7 @@ func (d *driver) openDirectory(ctx context.Context) error {
 	d.remote, err = d.opt.OpenRemote(d.dir)
 	switch {
 	case err != nil && home: // nobody gave --dir
-		return err
+		return defaultDirError(err)
 	case err != nil:
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
@@ -174,6 +174,11 @@ func lastRun(dir string) int32 {
 	return last
 }
 
+// defaultDirError returns the error for the default directory, which cannot be used.
+func defaultDirError(err error) error {
+	return fmt.Errorf("the results are written to HDFS, unless --dir names another folder: %w", err)
+}
+
 // checkRemoteDirectory checks, for a driver that the engine will run, that it can write its
 // results to HDFS.
 func (d *driver) checkRemoteDirectory(ctx context.Context) error {
@@ -187,6 +192,9 @@ func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 		return fmt.Errorf("--dir %s: this file system is not supported; give a folder on hdfs://", dir)
 	}
 	e, err := d.opt.OpenRemote(dir)
+	if err != nil && d.req.GetDir() == "" {
+		return defaultDirError(err)
+	}
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", dir, err)
 	}

@@ -50,7 +50,7 @@ func (f *FS) resolve(name string) (location, error) {
 	if authority == "" {
 		var err error
 		if authority, err = f.defaultAuthority(); err != nil {
-			return location{}, fmt.Errorf("%s has no NameNode: %w", name, err)
+			return location{}, fmt.Errorf("%s names no NameNode, and %w", name, err)
 		}
 	}
 	if !path.IsAbs(p) {
@@ -65,11 +65,20 @@ func (f *FS) resolve(name string) (location, error) {
 	return at, nil
 }
 
+// configuredIn returns " in FOLDER" with the folder of the configuration; "" if it was not read from one.
+func (f *FS) configuredIn() string {
+	if dir := f.config.Conf.Dir(); dir != "" {
+		return " in " + dir
+	}
+	return ""
+}
+
+// defaultAuthority returns the host and port of fs.defaultFS.
 func (f *FS) defaultAuthority() (string, error) {
 	fs := f.config.Conf.Or("fs.defaultFS", f.config.Conf.Get("fs.default.name"))
 	u, err := url.Parse(fs)
 	if err != nil || u.Scheme != "hdfs" || u.Host == "" {
-		return "", fmt.Errorf("fs.defaultFS is %q in the Hadoop configuration, and must be hdfs://HOST:PORT", fs)
+		return "", fmt.Errorf("fs.defaultFS is %q in the Hadoop configuration%s; it must be hdfs://HOST:PORT, the only file system that tfcluster reads and writes on a cluster: set it in core-site.xml", fs, f.configuredIn())
 	}
 	return u.Host, nil
 }

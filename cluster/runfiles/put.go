@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Append serves the Sync call of an executor: it writes data at an offset of a file.
@@ -56,7 +57,7 @@ func (r *Receiver) Append(executor string, stream grpc.ClientStreamingServer[clu
 				return err
 			}
 			if end < 0 {
-				return status.Errorf(codes.InvalidArgument, "%s at offset %d", name, end)
+				return protocolError("%s is sent from the offset %d", name, end)
 			}
 			if !r.wanted(executor, name) {
 				continue
@@ -148,7 +149,12 @@ func (p *upload) handle(m *clusterpb.PutRequest) error {
 	case *clusterpb.PutRequest_Commit:
 		return p.commit(m.Commit)
 	}
-	return status.Error(codes.InvalidArgument, "a message without content")
+	return protocolError("a message has no content")
+}
+
+// protocolError returns the error for a message that no agent sends.
+func protocolError(format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, fault.New("an executor sends files of the run in a wrong way: "+format, args...).Error())
 }
 
 // begin opens a temporary file, or continues one, and replies with its current size.
@@ -157,7 +163,7 @@ func (p *upload) begin(head *clusterpb.FileHead) error {
 		return err
 	}
 	if p.file != nil || head.GetSize() < 0 {
-		return status.Errorf(codes.InvalidArgument, "%s of %d bytes, before the last file was complete", head.GetPath(), head.GetSize())
+		return protocolError("%s with %d bytes begins before the file before it is complete", head.GetPath(), head.GetSize())
 	}
 	if !p.wanted(p.executor, head.GetPath()) {
 		return p.stream.Send(&clusterpb.PutReply{Unwanted: true})
@@ -221,7 +227,7 @@ func (p *upload) checkSpace(wanted int64) error {
 func (p *upload) data(b []byte) error {
 	in := p.file
 	if in == nil || in.have+int64(len(b)) > in.head.GetSize() {
-		return status.Error(codes.InvalidArgument, "more data than the file's size")
+		return protocolError("there is more data than the file has bytes")
 	}
 	if _, err := in.open.Write(b); err != nil {
 		p.drop()
@@ -242,7 +248,7 @@ func (p *upload) drop() {
 func (p *upload) complete(digest string) error {
 	in := p.file
 	if in == nil {
-		return status.Error(codes.InvalidArgument, "a digest without a file")
+		return protocolError("there is a digest, but no file")
 	}
 	if got := hex.EncodeToString(in.sum.Sum(nil)); got != digest || in.have != in.head.GetSize() {
 		p.drop()
@@ -259,7 +265,7 @@ func (p *upload) complete(digest string) error {
 // commit renames the received files to their names, then removes files.
 func (p *upload) commit(c *clusterpb.FileCommit) error {
 	if p.file != nil {
-		return status.Errorf(codes.InvalidArgument, "%s is not complete", p.file.head.GetPath())
+		return protocolError("the files end before %s is complete", p.file.head.GetPath())
 	}
 	for _, name := range c.GetRemove() {
 		if err := p.check(name); err != nil {

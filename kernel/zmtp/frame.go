@@ -32,7 +32,7 @@ var (
 	ErrFrameTooLong   = errors.New("zmtp: the peer sent a longer frame than is allowed")
 	ErrMessageTooLong = errors.New("zmtp: the peer sent a longer message than is allowed")
 	ErrTooManyFrames  = errors.New("zmtp: the peer sent a message of too many frames")
-	ErrBadFrame       = errors.New("zmtp: the peer sent a malformed frame, so it is no Jupyter client")
+	ErrBadFrame       = errors.New("zmtp: the peer sent a malformed frame, so it is no working Jupyter client")
 )
 
 // Message is the frames of one ZeroMQ message. Passing a message to a Send method transfers it
@@ -182,7 +182,7 @@ func appendHeader(b []byte, flags byte, size int) []byte {
 // parseCommand splits a command's body into its name and data.
 func parseCommand(body []byte) (name string, data []byte, err error) {
 	if len(body) == 0 || len(body) < 1+int(body[0]) {
-		return "", nil, fmt.Errorf("%w: truncated command", ErrBadFrame)
+		return "", nil, fmt.Errorf("%w: a command is cut short", ErrBadFrame)
 	}
 	n := int(body[0])
 	return string(body[1 : 1+n]), body[1+n:], nil

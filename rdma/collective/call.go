@@ -88,7 +88,7 @@ func (c Call) check(ranks, hosts int, slotSize int64) error {
 	case c.Kind == Exchange && hosts != 1:
 		return fmt.Errorf("%w: %s: the programs combine the vectors themselves only on one host, and the ranks are on %d", ErrInvalid, c, hosts)
 	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
-		return fmt.Errorf("%w: %s: the vector has %d bytes, which is no multiple of an element's %d", ErrInvalid, c, c.Size, c.Type.Size())
+		return fmt.Errorf("%w: %s: the vector has %d bytes, and its last element would be cut: each has %d", ErrInvalid, c, c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
 		return fmt.Errorf("%s: root must be the rank of a task, from 0 to %d", c, ranks-1)
 	}

@@ -234,7 +234,7 @@ func TestCannotBeMade(t *testing.T) {
 	all := groups(t, 4096, []int{0, 1})
 	for text, c := range map[string]Call{
 		"all_reduce(sum) of 1025 float32: the vectors have more bytes than the memory of a collective call has room for, 4096": {Size: 4100},
-		"6 bytes, which is no multiple of an element's 4":                                                                      {Size: 6},
+		"6 bytes, and its last element would be cut: each has 4":                                                               {Size: 6},
 		"broadcast of 1 bytes from rank 2: root must be the rank of a task, from 0 to 1":                                       {Kind: Broadcast, Size: 1, Root: 2},
 		"all_gather of 2049 bytes: the vectors have more bytes":                                                                {Kind: AllGather, Size: 2049},
 		"all_gather of 4611686018427387904 bytes: the vectors have more bytes":                                                 {Kind: AllGather, Size: 1 << 62},

@@ -269,6 +269,16 @@ func testLowOnSpace(t *testing.T, b *bed) {
 	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1")); err != nil {
 		t.Error(err)
 	}
+	aside := filepath.Join(s.Folder(), ".bring")
+	if err := errors.Join(os.RemoveAll(aside), os.WriteFile(aside, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fetch(ctx, "run-001/checkpoints/big"); err == nil || !strings.HasPrefix(err.Error(), "write to "+s.Folder()+": ") {
+		t.Errorf("fetched to a folder that is a file: %v", err)
+	}
+	if err := os.Remove(aside); err != nil {
+		t.Fatal(err)
+	}
 	stat, err := s.Stat("run-001/checkpoints/big")
 	if err != nil || stat.Size != 7 {
 		t.Errorf("Stat: %v: %v", stat, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -158,7 +159,7 @@ func (s *Spool) fetchOne(ctx context.Context, name string) error {
 	temp := path.Join(fetchName, rand.Text())
 	w, err := s.local.Write(temp, 0)
 	if err != nil {
-		return err
+		return s.writeError(err, temp)
 	}
 	n, err := io.Copy(w, r)
 	if cerr := w.Close(); err == nil {
@@ -166,7 +167,7 @@ func (s *Spool) fetchOne(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		_ = s.root.Remove(temp) // the first error is more specific
-		return err
+		return s.writeError(err, temp)
 	}
 	s.tree.RLock()
 	defer s.tree.RUnlock()
@@ -179,6 +180,15 @@ func (s *Spool) fetchOne(ctx context.Context, name string) error {
 	e.Size, e.RemoteOnly, s.changed = n, false, true
 	s.known[name] = e
 	return s.local.Rename(temp, name, time.Unix(0, e.Modified))
+}
+
+// writeError names the local folder instead of a temporary file in it: the file's name says nothing, and differs each
+// time that the same error comes.
+func (s *Spool) writeError(err error, temp string) error {
+	if of, ok := errors.AsType[*fs.PathError](err); ok && (strings.HasSuffix(of.Path, temp) || of.Path == fetchName) {
+		return fmt.Errorf("write to %s: %w", s.root.Name(), of.Err)
+	}
+	return err
 }
 
 // makeRoom evicts files that are also remote, oldest first, while the free space is below
