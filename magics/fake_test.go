@@ -259,9 +259,9 @@ func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest, s grpc.ServerStre
 	f.mu.Unlock()
 	switch {
 	case req.GetUnlessDetached() && detached:
-		return status.Error(codes.FailedPrecondition, "a detached run is active: shutdown --force ends it")
+		return status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
 	case running && !req.GetForce():
-		return status.Error(codes.FailedPrecondition, "run 1 is active: shutdown --force ends it, detach lets it go on")
+		return status.Error(codes.FailedPrecondition, "run 1 is active: %tfcluster stop ends it, %tfcluster shutdown --force ends both")
 	}
 	close(f.over)
 	return s.Send(&clusterpb.ShutdownUpdate{Done: true})

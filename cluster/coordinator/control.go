@@ -357,9 +357,9 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	err := c.call(ctx, func() {
 		switch {
 		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
-			problem = status.Error(codes.FailedPrecondition, "a detached run is active: shutdown --force ends it")
+			problem = status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
 		case c.lc.Busy() && !req.GetForce():
-			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.runs.lastRun)
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: %%tfcluster stop ends it, %%tfcluster shutdown --force ends both", c.runs.lastRun)
 		default:
 			c.handle(lifecycle.ShutdownRequested{Reason: req.GetReason()})
 		}

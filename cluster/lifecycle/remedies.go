@@ -83,10 +83,15 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
+		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
+			return "task", "check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
+		}
 		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
 			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 		}
-		if remedy := HostRemedy(e.GetException(), on); remedy != "" {
+		if remedy := HostRemedy(e.GetException(), on); strings.HasPrefix(remedy, moreFiles) {
+			return "task", remedy + " and then %tfcluster reserve --replace, because executors keep the limit that they began with; or change the program; then run %tfcluster start again"
+		} else if remedy != "" {
 			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
 		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
@@ -112,13 +117,16 @@ func ReserveRemedy(cause string) string {
 	return reserveAgain
 }
 
+const moreFiles = "raise the limit of open files"
+
 // HostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one. on is "" or names
 // the host.
 func HostRemedy(text, on string) string {
 	for _, c := range [...]struct{ error, remedy string }{
 		{"no space left on device", "free space on that disk%s"},
 		{"disk quota exceeded", "free space on that disk%s"},
-		{"too many open files", "raise the limit of open files%s (ulimit -n)"},
+		{"too many open files", moreFiles + "%s (ulimit -n)"},
+		{"cannot allocate memory", "free memory%s, or ask for more with --memory"},
 	} {
 		if strings.Contains(strings.ToLower(text), c.error) {
 			return fmt.Sprintf(c.remedy, on)

@@ -115,7 +115,7 @@ func request(q url.Values) (*clusterpb.LogsRequest, error) {
 		return nil, fmt.Errorf("grep is longer than %d bytes: give a shorter regular expression", maxGrep)
 	}
 	if _, err := regexp.Compile(req.GetGrep()); err != nil {
-		return nil, fmt.Errorf("grep is no regular expression of RE2: %w", err)
+		return nil, fmt.Errorf("grep is no regular expression (syntax: RE2): %w; write \\ before a character that is meant as it is, such as \\(", err)
 	}
 	if given := q.Get("after"); given != "" {
 		if req.GetRun() == 0 {

@@ -205,8 +205,8 @@ func TestRefused(t *testing.T) {
 		return status.Error(codes.InvalidArgument, "a task is ROLE:NUMBER")
 	})
 	for query, want := range map[string]string{
-		"grep=(":          "400 grep is no regular expression of RE2: error parsing regexp: missing closing ): `(`",
-		"grep=a(?=b)":     "400 grep is no regular expression of RE2",
+		"grep=(":          "400 grep is no regular expression (syntax: RE2): error parsing regexp: missing closing ): `(`; write \\ before a character that is meant as it is, such as \\(",
+		"grep=a(?=b)":     "400 grep is no regular expression (syntax: RE2)",
 		"run=x":           `400 run is "x": it must be the number of a run`,
 		"run=-1":          "400 run is",
 		"run=99999999999": "400 run is",

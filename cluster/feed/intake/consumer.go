@@ -16,7 +16,7 @@ func (i *Intake) consume(peer *peer, lines lineReader) {
 	if i.closed || i.consumer != nil {
 		reason := "another connection of this task reads the feed"
 		if i.closed {
-			reason = "the task has ended"
+			reason = i.ended
 		}
 		i.mu.Unlock()
 		peer.send(message{Op: "over", Reason: reason}, nil)

@@ -55,6 +55,7 @@ type Intake struct {
 	answerer *answerer
 	feed     *reading
 	closed   bool
+	ended    string // the reason, once closed is set
 }
 
 // sources are the producers that are connected.
@@ -122,7 +123,9 @@ func (i *Intake) Close() {
 func (i *Intake) end(reason, producers string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.closed = true
+	if !i.closed {
+		i.closed, i.ended = true, reason
+	}
 	defer i.freeUnused()
 	i.freed.Broadcast()
 	for _, p := range i.producers {

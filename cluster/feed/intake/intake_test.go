@@ -354,7 +354,8 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestDriverLost: without a driver producers and the program are told why nothing comes any more.
+// TestDriverLost: without a driver producers and the program are told why nothing comes any more, also a program that
+// connects afterwards.
 func TestDriverLost(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -366,5 +367,10 @@ func TestDriverLost(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		peer.over()
+	}
+	late := b.dial()
+	late.say(`{"op":"consume","key":"%s"}`, b.key)
+	if m := late.hear("over"); !strings.Contains(m.Reason, "worker:0 has lost the connection to the cluster's driver") {
+		t.Errorf("%+v", m)
 	}
 }

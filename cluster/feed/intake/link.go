@@ -96,7 +96,7 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
 	stream, err := i.cfg.Client.Attend(ctx)
 	if err != nil {
-		return fmt.Errorf("connect the feed's memory to the driver: %w", err)
+		return fmt.Errorf("open the stream of the feed: %w", err)
 	}
 	hello := &clusterpb.HolderHello{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task, Host: i.cfg.Host, Socket: i.cfg.Socket}
 	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {

@@ -102,11 +102,11 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	seg, err := memory.New("tfcluster-group", collective.Layout(cfg.Memory)...)
 	if err != nil {
-		return nil, fmt.Errorf("make the memory of %s: %w", cfg.Task, err)
+		return nil, fmt.Errorf("the agent of %s cannot make the shared memory of collective calls: %w", cfg.Task, err)
 	}
 	own, err := seg.Map()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make the memory of %s: %w", cfg.Task, err), seg.Close())
+		return nil, errors.Join(fmt.Errorf("the agent of %s cannot make the shared memory of collective calls: %w", cfg.Task, err), seg.Close())
 	}
 	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
 	m.pending = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)

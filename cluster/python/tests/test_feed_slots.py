@@ -10,6 +10,7 @@ import select
 import socket
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,26 @@ def test_copies_where_the_program_keeps_half(holder: Holder) -> None:
     kept.append(holder.gives(0, 12))  # there is room for one again
     assert holder.quiet()
     assert [int(array[0]) for array in kept] == [1, 2, 3, 10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"op": "over", "reason": "the connection to the driver is lost"}, "the connection to the driver is lost"),
+        ({"op": "over", "reason": ""}, "the task has ended"),
+        (None, "closed the connection"),
+    ],
+)
+def test_a_feed_that_ends_before_it_begins_says_why(tmp_path: Path, answer: dict[str, str] | None, why: str) -> None:
+    path = str(tmp_path / "feed.sock")
+    with socket.socket(socket.AF_UNIX) as listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        listener.bind(path)
+        listener.listen()
+        connecting = pool.submit(Reader, path, "key")
+        conn, _ = listener.accept()
+        with conn:
+            conn.recv(1000)
+            if answer:
+                conn.sendall(json.dumps(answer).encode() + b"\n")
+        with pytest.raises(RuntimeError, match=f"the feed failed: .*{why}"):
+            connecting.result(10)

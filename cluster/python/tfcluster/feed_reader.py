@@ -47,7 +47,6 @@ class Reader:
         self.pieces: deque[Piece] = deque()  # of inference, in the order in which they were read
         self._link = Link(path)
         self._link.send("consume", key=key)
-        self._memory: Memory = self._link.memory(self._expect("segment"), writable=False)
         self._held: dict[int, int] = {}  # records by slot that something refers to
         self._asked = False
         self._feed = 0
@@ -59,6 +58,7 @@ class Reader:
         self.over = False
         self.reason = ""
         self.short = False  # the last next gave nothing: what was read before is to be answered first
+        self._memory: Memory = self._link.memory(self._expect("segment"), writable=False)
 
     @property
     def feed(self) -> int:
@@ -66,8 +66,10 @@ class Reader:
         return self._feed
 
     def _expect(self, op: str) -> dict[str, Any]:
-        while (message := self._link.receive())["op"] != op:
+        while (message := self._receive())["op"] != op:
             self._take(message)
+            if self.over:
+                raise RuntimeError(f"the feed failed: {self.reason or 'the task has ended'}")
         return message
 
     def begin(self) -> dict[str, Any]:

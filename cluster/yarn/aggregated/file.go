@@ -57,6 +57,10 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 		return nil, err
 	}
 	if !bytes.Equal(tail[tailSize-len(magic):], magic) {
+		var head [16]byte
+		if err := readAt(file, 0, head[:]); err == nil && bytes.Equal(head[:], magic) {
+			return nil, corrupt("its end is missing")
+		}
 		return nil, ErrFormat
 	}
 	if v := binary.BigEndian.Uint16(tail[8:]); v != 1 {

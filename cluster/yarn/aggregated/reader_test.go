@@ -156,7 +156,7 @@ func TestBroken(t *testing.T) {
 		{"another format", bytes.Repeat([]byte("x"), 1000), ErrFormat},
 		{"another version", changed(-20, 0, 2), ErrFormat},
 		{"the second half", file[len(file)/2:], ErrCorrupt},
-		{"truncated", file[:len(file)-1], ErrFormat},
+		{"truncated", file[:len(file)-1], ErrCorrupt},
 		{"an index outside the file", changed(-28, 1), ErrCorrupt},
 		{"unsupported compression", lzo.close(), ErrCompression},
 		{"not compressed", bytes.ReplaceAll(file, []byte("\x04none"), []byte("\x02gz\x00\x00")), ErrCorrupt},

@@ -47,11 +47,11 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 		}
 		if temporary := !Answered(err) || IsException(err, "StandbyException", "RetriableException"); !temporary {
 			if conn != nil && conn.reason() != nil {
-				c.drop(conn, false) // a fatal exception ended it
+				c.drop(conn, err, false) // a fatal exception ended it
 			}
 			return err
 		}
-		c.drop(conn, true)
+		c.drop(conn, err, true)
 		if _, permanent := errors.AsType[*NegotiationError](err); permanent || ctx.Err() != nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (c *Client) Open(ctx context.Context) error {
 	return err
 }
 
-// drop closes a connection that failed; the next one may use another address.
-func (c *Client) drop(conn *Conn, nextAddress bool) {
+// drop closes a connection on which a call failed with err; the next one may use another address.
+func (c *Client) drop(conn *Conn, err error, nextAddress bool) {
 	if conn == nil {
 		return
 	}
@@ -124,7 +124,8 @@ func (c *Client) drop(conn *Conn, nextAddress bool) {
 		}
 	}
 	c.mu.Unlock()
-	_ = conn.Close() // never fails
+	conn.fail(fmt.Errorf("the connection was closed, because another call failed: %s", err.Error())) // for the other calls on it, which are tried again
+	_ = conn.Close()                                                                                 // never fails
 }
 
 // SetConfig sets the configuration of later calls, which use a new connection, for example after a token was

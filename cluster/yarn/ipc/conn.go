@@ -72,7 +72,7 @@ type Conn struct {
 }
 
 // errClosed is the error of a connection after Close.
-var errClosed = errors.New("the connection to the Hadoop server was closed here: a call had no answer, its token was renewed, or the cluster ended")
+var errClosed = errors.New("the connection to the Hadoop server was closed, because its token was renewed or the cluster ends")
 
 // Dial connects to host:port. The context applies to connecting only.
 func Dial(ctx context.Context, address string, config Config) (*Conn, error) {
