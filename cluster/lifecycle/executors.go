@@ -176,8 +176,9 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 		l.run.State = RunWaiting
 	}
 	if x.replaced >= MaxReplacements {
-		f := l.givenUpFailure(x)
-		l.note(true, "%s; %s", f.GetSummary(), f.GetRemedy())
+		if f := l.givenUpFailure(x); l.state != Reserving { // the reservation fails with this text
+			l.note(true, "%s; %s", f.GetSummary(), f.GetRemedy())
+		}
 		l.giveUp(x)
 		return
 	}
