@@ -165,12 +165,19 @@ func (p *Proxy) forward(method string, s grpc.ServerStream, received [][]byte) e
 	}
 }
 
+// broke reports whether a call has ended with its connection: the driver's end closed it (Unavailable), or disconnect did
+// (Canceled, although nobody canceled the call).
+func broke(err error) bool {
+	return status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled
+}
+
 // explain returns a clearer error for a call that broke off because the driver or the cluster
 // has ended.
 func (p *Proxy) explain(ctx context.Context, err error) error {
-	if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+	if !broke(err) || ctx.Err() != nil {
 		return err
 	}
+	err = status.Error(codes.Unavailable, status.Convert(err).Message())
 	p.recheckDriver()
 	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
@@ -309,78 +316,6 @@ func (p *Proxy) hold(method string, s grpc.ServerStream) error {
 		case <-p.done:
 			return nil
 		case <-time.After(time.Second): // then with the next driver
-		}
-	}
-}
-
-// shutdown has the driver release the cluster and waits until the engine has ended it. If no
-// driver answers, the cluster is ended by force.
-func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
-	if !p.connected() {
-		p.requestShutdown()
-		p.end()
-	} else if lingers, err := p.releaseByDriver(s.Context(), method, asked, s); err != nil || lingers {
-		return err
-	}
-	p.requestShutdown()
-	p.recheckDriver()
-	select {
-	case <-p.done:
-	case <-s.Context().Done():
-		return s.Context().Err()
-	case <-time.After(endLimit):
-		return status.Error(codes.DeadlineExceeded, "the cluster is still being released: repeat shutdown to wait for it")
-	}
-	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
-}
-
-func (p *Proxy) requestShutdown() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shutdownAsked = true
-}
-
-// releaseLimit bounds the time until the driver has received Shutdown.
-const releaseLimit = 10 * time.Second
-
-// releaseByDriver has the driver release the cluster and forwards its messages. lingers says
-// that the driver reported that releasing takes longer. If the driver does not receive the call
-// within releaseLimit, the cluster is ended by force.
-func (p *Proxy) releaseByDriver(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	late := time.AfterFunc(releaseLimit, cancel)
-	to, err := p.open(ctx, method)
-	if !late.Stop() {
-		p.end()
-		return false, nil
-	}
-	if err == nil {
-		err = to.SendMsg(&asked)
-	}
-	if err != nil {
-		return false, err
-	}
-	_ = to.CloseSend() // it never fails
-	for {
-		u := &clusterpb.ShutdownUpdate{}
-		err := to.RecvMsg(u)
-		if errors.Is(err, io.EOF) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if u.GetText() == "" {
-			continue
-		}
-		if err := s.SendMsg(u); err != nil || u.GetDone() {
-			p.requestShutdown()
-			return true, err
 		}
 	}
 }
