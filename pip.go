@@ -122,7 +122,7 @@ func (w *wheelInstall) refuse(t *target) error {
 		return fmt.Errorf("--python: the kernel that pip installed runs %s; for a kernel of this user with the other: tfcluster install --user --python %s; for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", w.python, other, other)
 	}
 	if t.options["tensorboard-python"] {
-		return fmt.Errorf("--tensorboard-python: the kernel that pip installed reads a variable instead: set TFCLUSTER_TENSORBOARD_PYTHON=%s where Jupyter starts", python.ShellQuoted(t.tensorboard))
+		return fmt.Errorf("--tensorboard-python has no effect on the kernel that pip installed, and nothing was changed: set TFCLUSTER_TENSORBOARD_PYTHON=%s in the environment of the Jupyter server, and start it again", python.ShellQuoted(t.tensorboard))
 	}
 	return nil
 }

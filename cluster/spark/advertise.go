@@ -2,6 +2,7 @@ package spark
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -63,8 +64,11 @@ func routeAddress(ctx context.Context, peer string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", peer)
+	if _, unknown := errors.AsType[*net.DNSError](err); unknown {
+		return "", fmt.Errorf("the host of the Spark master %s is not known here: %w: correct --master", peer, err)
+	}
 	if err != nil {
-		return "", fmt.Errorf("find the route to the Spark master %s: %w; --advertise HOST gives this machine's address", peer, err)
+		return "", fmt.Errorf("find this machine's address for the executors by the route to the Spark master %s: %w; --advertise HOST gives it", peer, err)
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil

@@ -32,7 +32,7 @@ func Listen(path string) (net.Listener, error) {
 		}
 	}
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen on %s: this path has %d bytes, that of a socket at most %d: set XDG_RUNTIME_DIR and TMPDIR to folders with shorter paths", path, len(path), maxPath)
+		return nil, fmt.Errorf("listen on %s: this path has %d bytes, that of a socket at most %d: set XDG_RUNTIME_DIR, or TMPDIR where the path begins with that, to a folder with a shorter path, and start Jupyter again", path, len(path), maxPath)
 	}
 	ln, err := net.Listen("unix", aside)
 	if err != nil {

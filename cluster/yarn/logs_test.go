@@ -172,7 +172,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		id, user, want string
 	}{
 		{unknown, "", "YARN does not know that application"},
-		{application, "stranger", "can be read only by "},
+		{application, "stranger", "are those of user "},
 		{"application_x", "", "is not an application ID"},
 	} {
 		var out logText

@@ -51,11 +51,16 @@ type Intake struct {
 	room
 	sources
 	consumer *consumer
-	departed bool // the program has ended, or its connection
 	answerer *answerer
 	feed     *reading
-	closed   bool
+	ending
+}
+
+// ending is how far a holder has come to its end.
+type ending struct {
+	closed   bool   // the holder takes no more values
 	ended    string // the reason, once closed is set
+	departed bool   // the program has ended, or its connection
 }
 
 // sources are the producers that are connected.

@@ -2,7 +2,6 @@ package aggregated
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 )
 
@@ -43,9 +42,10 @@ func readNumber(r io.ByteReader) (int64, error) {
 	return n << free >> free, nil
 }
 
-// truncated converts an unexpected end of the file to ErrCorrupt.
+// truncated converts an unexpected end of the file to ErrCorrupt. An error that wraps one is of the storage: the end of
+// its connection.
 func truncated(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // a wrapped one is not meant
 		return corrupt("the file is truncated")
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 func decimal(n int) string { return strconv.Itoa(n) }
@@ -167,6 +168,20 @@ func TestBroken(t *testing.T) {
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v\n%s", tt.name, err, tt.want, got)
 		}
+	}
+}
+
+// TestStorageError: a file is not called corrupt when the connection to its storage ends.
+func TestStorageError(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("read /x: %w", io.ErrUnexpectedEOF)
+	file := iotest.ErrReader(lost)
+	_, err := NewReader(struct {
+		io.Reader
+		io.Seeker
+	}{file, bytes.NewReader(nil)}, 1000)
+	if !errors.Is(err, lost) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v, want %v", err, lost)
 	}
 }
 

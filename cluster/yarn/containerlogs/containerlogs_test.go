@@ -227,7 +227,7 @@ func TestNoLogs(t *testing.T) {
 		{ended(yarnpb.LogAggregationStatus_LOG_FAILED), nil, missing, "could not upload them to /tmp/logs"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, missing, "yarn.log-aggregation.retain-seconds"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, nil, "contain nothing of worker:7"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "can be read only by bob"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "are those of user bob, and this user may not read them"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: compression \"lzo\"", aggregated.ErrCompression), "read them with yarn logs -applicationId application_17_12345"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile, the only supported one (yarn.log-aggregation.file-formats)"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: no index", aggregated.ErrCorrupt), "are damaged on HDFS: /x: the log file is corrupt: no index; yarn logs -applicationId application_17_12345 reads the files of the other nodes"},

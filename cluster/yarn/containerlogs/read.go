@@ -160,7 +160,7 @@ func (r *logReader) explain(err error) error {
 	case errors.Is(err, aggregated.ErrCorrupt):
 		return fmt.Errorf("%s are damaged on HDFS: %w; yarn logs -applicationId %s reads the files of the other nodes", prefix, err, name)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s can be read only by %s and those whom YARN's administrator permits: %w", prefix, r.user(), err)
+		return fmt.Errorf("%s are those of user %s, and this user may not read them: %w", prefix, r.user(), err)
 	case err == nil && r.aggregating():
 		return fmt.Errorf("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
 	case err == nil && r.query.Task != "":

@@ -58,6 +58,9 @@ func readFrame(r io.Reader) (response, error) {
 		return response{}, err
 	}
 	n := binary.BigEndian.Uint32(size[:])
+	if string(size[:]) == "HTTP" {
+		return response{}, notHadoop("a web server answers there: the port is that of a page, not that for calls")
+	}
 	if n > maxFrame {
 		return response{}, notHadoop("the server's answer is not Hadoop's (%d bytes at once)", n)
 	}
