@@ -117,6 +117,10 @@ func TestAdvertise(t *testing.T) {
 			t.Errorf("%v: %q, %v, want %q", c.engine, got, err, c.want)
 		}
 	}
+	unknown := map[string]string{"master": "spark://no-such-host.invalid:7077"}
+	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: unknown}); err == nil || !strings.HasSuffix(err.Error(), ": correct --master") {
+		t.Errorf("an unknown master: error %v, want one that tells to correct --master", err)
+	}
 	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: map[string]string{"master": "k8s://"}}); err == nil {
 		t.Error("a master without a host is taken")
 	}
