@@ -186,6 +186,11 @@ func install(t *target) error {
 	if err != nil {
 		return err
 	}
+	if t.tensorboard != "" {
+		if t.tensorboard, err = filepath.Abs(t.tensorboard); err != nil {
+			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, or give an absolute path", t.tensorboard, err)
+		}
+	}
 	if w := ofWheel(binary); w != nil && (!t.chosen || sameFolder(t.jupyter.Data, w.jupyter.Data)) {
 		if err := w.refuse(t); err != nil {
 			return err
@@ -197,9 +202,7 @@ func install(t *target) error {
 	}
 	env := map[string]string{}
 	if t.tensorboard != "" {
-		if env["TFCLUSTER_TENSORBOARD_PYTHON"], err = filepath.Abs(t.tensorboard); err != nil {
-			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, or give an absolute path", t.tensorboard, err)
-		}
+		env["TFCLUSTER_TENSORBOARD_PYTHON"] = t.tensorboard
 	}
 	spec, err := kernel.NewSpec("Python 3 (TFCluster)", []string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()
 	if err != nil {

@@ -78,6 +78,7 @@ func TestParseErrors(t *testing.T) {
 		"logs --grep (":                             "--grep:",
 		"logs --since yesterdayish":                 "--since:",
 		"logs --task Worker":                        "want a role and an index",
+		"logs worker:1":                             `"worker:1" is one word too many: logs [options]; one task: --task worker:1`,
 		"logs -x":                                   "no option -x",
 		"status --n 3":                              "no option --n",
 		"inference df dg":                           "one word too many",

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -86,7 +88,24 @@ func (f *FS) explain(verb string, at location, err error) error {
 	case answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
+	if node := at.dataNode(err); node != "" {
+		return fmt.Errorf("%s: %w: no try within %s succeeded, the last at DataNode %s: %w; check that it runs (hdfs dfsadmin -report), and that this host reaches it", to, ErrUnreachable, f.config.Bridge, node, cause(err))
+	}
 	return fmt.Errorf("%s: %w: no call succeeded at %s within %s: %w; check that the NameNode runs, and that HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
+}
+
+// dataNode returns the address of the DataNode to which the connection failed, "" if it was one to a NameNode.
+func (l location) dataNode(err error) string {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Addr == nil {
+		return ""
+	}
+	// NameNodes are known by name, the address is a number; a DataNode has other ports.
+	_, port, _ := net.SplitHostPort(op.Addr.String())
+	if slices.ContainsFunc(l.nameNodes, func(n string) bool { return strings.HasSuffix(n, ":"+port) }) {
+		return ""
+	}
+	return op.Addr.String()
 }
 
 // cause returns the error without the path, which the message already has.

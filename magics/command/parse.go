@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // UsageError is an error in a line. It is shown as one line without a traceback.
@@ -269,7 +271,13 @@ func (b *binder) place() error {
 		return nil
 	}
 	if v.MaxWords >= 0 && len(b.names) > v.MaxWords {
-		return Usagef(v, "%q is one word too many: %s", b.names[v.MaxWords], v.Synopsis())
+		hint := ""
+		if o := v.Option("task"); o != nil {
+			if task, err := cluster.ParseTask(b.names[v.MaxWords]); err == nil {
+				hint = fmt.Sprintf("; one task: --task %s", task)
+			}
+		}
+		return Usagef(v, "%q is one word too many: %s%s", b.names[v.MaxWords], v.Synopsis(), hint)
 	}
 	return nil
 }
