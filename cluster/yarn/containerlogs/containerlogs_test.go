@@ -230,7 +230,7 @@ func TestNoLogs(t *testing.T) {
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "are those of user bob, and this user may not read them"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: compression \"lzo\"", aggregated.ErrCompression), "read them with yarn logs -applicationId application_17_12345"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile, the only supported one (yarn.log-aggregation.file-formats)"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: no index", aggregated.ErrCorrupt), "are damaged on HDFS: /x: the log file is corrupt: no index; yarn logs -applicationId application_17_12345 reads the files of the other nodes"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: no index", aggregated.ErrCorrupt), "a file on HDFS is damaged, and its other lines are lost: /x: the log file is corrupt: no index; the files of other nodes were read"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, hdfs.ErrUnreachable, "HDFS unreachable"},
 	} {
 		r := testReader(tt.report, nil)

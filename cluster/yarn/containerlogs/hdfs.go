@@ -64,7 +64,7 @@ func (r *logReader) fromHDFS(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return r.fromFolder(ctx, store, dir, infos)
+		return r.fromFolder(ctx, dir, infos, func(name, node string) error { return r.fromFile(ctx, store, name, node) })
 	}
 	return missing
 }
@@ -89,10 +89,11 @@ func (r *logReader) otherFolders(ctx context.Context, store *hdfs.FS) []string {
 	return found
 }
 
-// fromFolder reads the files of the nodes, and emits how many are incomplete. It returns fs.ErrNotExist if no
-// file is complete.
-func (r *logReader) fromFolder(ctx context.Context, store *hdfs.FS, dir string, infos []fs.FileInfo) error {
+// fromFolder reads the files of the nodes, and emits how many are incomplete. It returns the first error of a file, after
+// it has read the others, and fs.ErrNotExist if no file is complete.
+func (r *logReader) fromFolder(ctx context.Context, dir string, infos []fs.FileInfo, readFile func(name, node string) error) error {
 	read, incomplete := 0, 0
+	var failed error
 	for _, i := range infos {
 		parts := nodeFile.FindStringSubmatch(i.Name())
 		if strings.HasSuffix(i.Name(), ".tmp") {
@@ -101,25 +102,29 @@ func (r *logReader) fromFolder(ctx context.Context, store *hdfs.FS, dir string, 
 		if parts == nil || i.IsDir() {
 			continue
 		}
-		err := r.fromFile(ctx, store, dir+"/"+i.Name(), parts[1]+":"+parts[2])
-		if unfinished := errors.Is(err, aggregated.ErrFormat) || errors.Is(err, aggregated.ErrCorrupt); unfinished && r.aggregating() {
-			incomplete++ // an IFile has its final name from the start
-			continue
-		}
-		if err != nil {
+		err := readFile(dir+"/"+i.Name(), parts[1]+":"+parts[2])
+		_, ours := errors.AsType[emitError](err)
+		unfinished := errors.Is(err, aggregated.ErrFormat) || errors.Is(err, aggregated.ErrCorrupt)
+		switch {
+		case err == nil:
+			read++
+		case ours, ctx.Err() != nil:
 			return err
+		case unfinished && r.aggregating():
+			incomplete++ // an IFile has its final name from the start
+		default:
+			failed = cmp.Or(failed, err)
 		}
-		read++
 	}
 	if incomplete > 0 && read > 0 {
 		if err := r.emit(fmt.Sprintf("%d nodes are still uploading their logs to HDFS: try again in a moment", incomplete), nil); err != nil {
 			return emitError{err}
 		}
 	}
-	if read == 0 {
+	if read == 0 && failed == nil {
 		return fmt.Errorf("%s has no log file of any node: %w", dir, fs.ErrNotExist)
 	}
-	return nil
+	return failed
 }
 
 // fromFile reads one node's file.

@@ -158,7 +158,7 @@ func (r *logReader) explain(err error) error {
 	case errors.Is(err, aggregated.ErrCompression):
 		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, aggregated.ErrCorrupt):
-		return fmt.Errorf("%s are damaged on HDFS: %w; yarn logs -applicationId %s reads the files of the other nodes", prefix, err, name)
+		return fmt.Errorf("%s: a file on HDFS is damaged, and its other lines are lost: %w; the files of other nodes were read", prefix, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s are those of user %s, and this user may not read them: %w", prefix, r.user(), err)
 	case err == nil && r.aggregating():
