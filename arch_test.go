@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"cluster/verdict":            {"cluster", "cluster/clusterpb"},
 	"cluster/logstore":           {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/termtext"},
 	"cluster/auth":               {"cluster"},
-	"cluster/state":              {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/lockfile"},
+	"cluster/state":              {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/fault", "cluster/lockfile"},
 	"cluster/client":             {"cluster", "cluster/clusterpb", "cluster/fault", "cluster/state"},
 	"cluster/results":            {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/logstore", "cluster/rundir", "cluster/state"},
 	"rdma/fabric":                {},

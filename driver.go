@@ -82,8 +82,11 @@ const agentGC = 200
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)
+	if errors.Is(err, clusterpb.ErrAgentConfig) {
+		err = fmt.Errorf("%w; shut the cluster down and reserve it again with one version of tfcluster (this program is of %s)", err, version)
+	}
 	if err != nil {
-		return fmt.Errorf("%w; if the cluster was reserved by another version of tfcluster than this program, %s, shut it down and reserve it again", err, version)
+		return err
 	}
 	return agent.Main(ctx, config, version)
 }

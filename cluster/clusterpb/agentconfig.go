@@ -1,6 +1,7 @@
 package clusterpb
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -8,6 +9,9 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/fault"
 )
+
+// ErrAgentConfig is the error for a configuration that this version cannot decode.
+var ErrAgentConfig = errors.New("it is not of this version")
 
 // maxAgentConfig bounds an agent's encoded configuration, in bytes.
 const maxAgentConfig = 1 << 20
@@ -30,7 +34,7 @@ func ReadAgentConfig(r io.Reader) (*AgentConfig, error) {
 	}
 	x := &AgentConfig{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, x); err != nil {
-		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+		return nil, fmt.Errorf("read the agent's configuration: %w: %w", ErrAgentConfig, err)
 	}
 	return x, nil
 }

@@ -40,9 +40,6 @@ func New(c Config) (*FS, error) {
 	if c.Conf.Get("hadoop.security.authentication") == "kerberos" {
 		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support yet: give a --dir that is not on HDFS")
 	}
-	if c.User == "" {
-		return nil, errors.New("HDFS needs a user name: set HADOOP_USER_NAME")
-	}
 	var err error
 	if c.umask, err = c.Conf.Umask(); err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ var ErrInUse = errors.New("a live cluster uses that folder: shut it down first")
 // nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
 // run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
 // directories for which live returns true; if root is one of them, it fails with ErrInUse. It goes on after
-// an error of one folder or run, and returns all errors.
+// an error of one folder or run, and returns the first one, with the number of others.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)
@@ -82,45 +82,49 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 			clusters = append(clusters, i)
 		}
 	}
-	var failed error
+	var failed []error
 	if live(root) {
-		failed = fmt.Errorf("remove old runs of %s: %w", root, ErrInUse)
+		failed = append(failed, fmt.Errorf("remove old runs of %s: %w", root, ErrInUse))
 	} else {
 		_, failed = p.cluster(ctx, s, root, runs, before) // a cluster's own folder, also if it is named RootName
 	}
 	for _, i := range clusters {
-		if err := p.folder(ctx, s, rundir.Join(root, i.Name()), i, before); err != nil {
-			failed = errors.Join(failed, err)
-		}
+		failed = append(failed, p.folder(ctx, s, rundir.Join(root, i.Name()), i, before)...)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return p, failed
+	switch len(failed) {
+	case 0:
+		return p, nil
+	case 1:
+		return p, failed[0]
+	}
+	return p, fmt.Errorf("%d folders could not be pruned, the first: %w", len(failed), failed[0])
 }
 
 // folder prunes one cluster's folder, and removes it if it is empty then.
-func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.FileInfo, before time.Time) error {
+func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.FileInfo, before time.Time) []error {
 	infos, err := s.List(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // removed by another cluster
 	}
 	if err != nil {
-		return fmt.Errorf("look for old runs: %w", err)
+		return []error{fmt.Errorf("look for old runs: %w", err)}
 	}
-	empty, err := p.cluster(ctx, s, dir, infos, before)
-	if err != nil || !empty || !info.ModTime().Before(before) {
-		return err
+	empty, failed := p.cluster(ctx, s, dir, infos, before)
+	if len(failed) > 0 || !empty || !info.ModTime().Before(before) {
+		return failed
 	}
 	if err := s.Remove(ctx, dir); err != nil {
-		return fmt.Errorf("remove the empty folder %s: %w", dir, err)
+		return []error{fmt.Errorf("remove the empty folder %s: %w", dir, err)}
 	}
 	p.Folders++
 	return nil
 }
 
 // cluster prunes the runs of a cluster's folder with these entries, and returns whether it is empty then.
-func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, failed error) {
+func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, failed []error) {
 	empty = true
 	for _, i := range infos {
 		run := rundir.Join(dir, i.Name())
@@ -133,7 +137,7 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 		case errors.Is(err, fs.ErrNotExist):
 			continue // removed by another cluster
 		case err != nil:
-			failed = errors.Join(failed, fmt.Errorf("look for old runs: %w", err))
+			failed = append(failed, fmt.Errorf("look for old runs: %w", err))
 		case old && !foreign && !ended(ctx, s, run):
 			p.Open++
 		case old && !foreign:
@@ -141,7 +145,7 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 				p.Runs++
 				continue
 			}
-			failed = errors.Join(failed, fmt.Errorf("remove the records and lines of an old run: %w", err))
+			failed = append(failed, fmt.Errorf("remove the records and lines of an old run: %w", err))
 		case old:
 			p.Kept++
 		}

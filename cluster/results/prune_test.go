@@ -120,4 +120,11 @@ func TestPruneGoesOn(t *testing.T) {
 	if _, err := os.Stat(model); err != nil {
 		t.Error(err)
 	}
+	if err := os.MkdirAll(filepath.Join(root, "d/a/run-001"), 0o700); err != nil { // a second one that cannot be read
+		t.Fatal(err)
+	}
+	_, err = Prune(t.Context(), unreadable{}, root, time.Now().Add(time.Hour), func(string) bool { return false })
+	if err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v, want one line", err)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // State is the state of a cluster that outlives its driver: enough to find the driver, and for
@@ -56,7 +57,7 @@ func (s *State) Save() error {
 	}
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode the state of cluster %s: %w", s.Name, err)
+		return fault.New("encode the state of cluster %s: %w", s.Name, err)
 	}
 	return atomicfile.Write(filepath.Join(dir, "state.json"), b)
 }

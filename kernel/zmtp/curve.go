@@ -111,7 +111,7 @@ func (s *curveServer) initiate(body []byte) (metadata []byte, err error) {
 	}
 	permanent, long := (*[keySize]byte)(plain[:keySize]), plain[keySize:keySize+longNonce]
 	if isWeak(permanent) {
-		return nil, fmt.Errorf("%w: the peer's permanent key encrypts nothing", ErrHandshake)
+		return nil, fmt.Errorf("%w: the client gave no usable key of its own: set curve_publickey and curve_secretkey beside curve_serverkey", ErrHandshake)
 	}
 	vouch, ok := box.Open(nil, plain[keySize+longNonce:vouchSize], nonce("VOUCH---", long), permanent, secret)
 	if !ok || subtle.ConstantTimeCompare(vouch, slices.Concat(client[:], s.keys.public[:])) == 0 {

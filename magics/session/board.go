@@ -180,7 +180,7 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {
-		return "", fmt.Errorf("TensorBoard cannot be shown here, perhaps because jupyter-server-proxy is not installed: %s checks it", s.Say("doctor"))
+		return "", errors.New("TensorBoard cannot be shown: the cluster's driver is of another version of tfcluster: shut the cluster down and reserve it again")
 	}
 	return path, nil
 }

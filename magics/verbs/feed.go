@@ -188,7 +188,8 @@ func (inv *invocation) feedErr() error {
 	return inv.feed.Err()
 }
 
-// awaitFeed waits for the end of the feed of a run that is over: its last numbers.
+// awaitFeed waits for the end of the feed of a run that is over: its last numbers. They are no reason to fail the cell
+// of a run that has ended well: where Python, which they come from, does not answer, it says so and returns nil.
 func (inv *invocation) awaitFeed(ctx context.Context) error {
 	if inv.feed == nil || inv.fed {
 		return nil
@@ -199,7 +200,8 @@ func (inv *invocation) awaitFeed(ctx context.Context) error {
 	case <-inv.feed.Ended():
 		return inv.feedErr()
 	case <-ctx.Done():
-		return fmt.Errorf("the run is over, but the last numbers of its feed did not come: %w", ctx.Err())
+		inv.out.Stderr(fmt.Sprintf("how many records were fed in all is not known: the notebook's Python did not say it within %v\n", session.AnswerTimeout))
+		return nil
 	}
 }
 
@@ -214,8 +216,12 @@ func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 	}
 	_, err = inv.waitLive(ctx, m)
 	if ended := inv.feedEnded(); err == nil && ended != nil {
-		<-ended // it ends with the run
-		err = inv.feedErr()
+		select { // it ends with the run
+		case <-ended:
+			err = inv.feedErr()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
 	if err == nil {
 		var value *result.Object

@@ -155,7 +155,11 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	}
 	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
 	if err != nil {
-		return nil, err
+		text := "history --all lists the runs"
+		if errors.Is(err, errNoEarlierRun) && len(numbers) == 0 && !inv.Has("all") {
+			text = "history --diff --all looks at the runs of earlier clusters in that folder, too"
+		}
+		return nil, &result.ClusterError{Text: err.Error(), Remedy: inv.session.Say(text), Code: 2}
 	}
 	found, err := inv.manifests(ctx, p, runs)
 	if err != nil {
@@ -173,6 +177,9 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	return inv.answer(table.Rows, table.Rows, func() render.Bundle { return render.ComparisonView(table) })
 }
 
+// errNoEarlierRun says that a diff of one run lacks the other.
+var errNoEarlierRun = errors.New("there is no earlier run to compare with")
+
 // chosenRuns returns the runs with these numbers, in their order. Without numbers it returns all, or for a diff the
 // last two; with one number a diff is from the run before it.
 func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clusterpb.RunStatus, error) {
@@ -183,7 +190,7 @@ func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clus
 	for _, n := range numbers {
 		i := find(n)
 		if i < 0 {
-			return nil, &result.ClusterError{Text: fmt.Sprintf("there is no run %d in the cluster's directory", n), Remedy: "history --all lists the runs", Code: 2}
+			return nil, fmt.Errorf("there is no run %d in the cluster's directory", n)
 		}
 		chosen = append(chosen, all[i])
 	}
@@ -196,8 +203,11 @@ func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clus
 	case len(numbers) == 1:
 		last = find(numbers[0]) + 1
 	}
-	if last < 2 {
-		return nil, &result.ClusterError{Text: "there is no earlier run to compare this one with", Remedy: "history --all lists the runs, --diff M N compares two", Code: 2}
+	switch last {
+	case 0:
+		return nil, fmt.Errorf("%w: there is none yet", errNoEarlierRun)
+	case 1:
+		return nil, fmt.Errorf("%w: run %d is the first one", errNoEarlierRun, all[0].GetId())
 	}
 	return all[last-2 : last], nil
 }

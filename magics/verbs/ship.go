@@ -163,7 +163,7 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) err
 		return command.Usagef(inv.Verb, "--venv: %v", statError("", dir, err))
 	}
 	if !fi.IsDir() {
-		return command.Usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
+		return command.Usagef(inv.Verb, "--venv %s: that is a file; on local, name the folder of an environment (unpack an archive first), or an interpreter with --python", given)
 	}
 	if _, err := os.Stat(python); errors.Is(err, fs.ErrNotExist) {
 		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: name one that python -m venv or conda made", given)

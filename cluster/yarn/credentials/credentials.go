@@ -66,7 +66,11 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf(errFileFormat, err)
 	}
-	return Parse(b)
+	f, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
 }
 
 // Parse reads a file in either of its forms.
