@@ -51,7 +51,7 @@ type DriverLauncher interface {
 
 // AgentLogs is an Allocation that can read the log of an agent that never joined.
 type AgentLogs interface {
-	// Logs opens the log of an executor's last agent.
+	// Logs opens the log of an executor's last agent. The error wraps fs.ErrNotExist if it has had none.
 	Logs(ctx context.Context, id ExecutorID) (io.ReadCloser, error)
 }
 

@@ -1,10 +1,11 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -18,6 +19,7 @@ type engine struct {
 	mu       sync.Mutex
 	replaced int    // guarded by mu
 	logs     string // of each agent that did not come
+	logError error  // guarded by mu: of Logs
 	released bool   // guarded by mu
 	stuck    error  // guarded by mu: what Release ends with
 }
@@ -47,7 +49,7 @@ func (e *engine) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.logs == "" {
-		return nil, errors.New("no logs")
+		return nil, cmp.Or(e.logError, fs.ErrNotExist)
 	}
 	return io.NopCloser(strings.NewReader(e.logs)), nil
 }

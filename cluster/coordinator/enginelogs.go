@@ -3,8 +3,10 @@ package coordinator
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"strings"
 	"time"
@@ -80,8 +82,11 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	sent := 0
 	for _, x := range missing {
 		lines, err := engineLog(ctx, logs, x)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no agent has been started there yet
+		}
 		if err != nil {
-			continue // the executor is not granted yet
+			lines = append(lines, agentLine(x.Task, "its log cannot be read: "+err.Error()))
 		}
 		sent += len(lines)
 		if err := stream.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
@@ -100,9 +105,15 @@ func engineLog(ctx context.Context, logs cluster.AgentLogs, x cluster.ExecutorRe
 	defer r.Close()
 	var lines []*clusterpb.Line
 	s := bufio.NewScanner(io.LimitReader(r, engineLogBytes))
+	s.Buffer(nil, engineLogBytes+1)
 	for s.Scan() {
 		text := strings.ToValidUTF8(s.Text(), "\uFFFD")
-		lines = append(lines, &clusterpb.Line{Stream: clusterpb.Line_STDERR, Task: fmt.Sprintf("agent of %s", x.Task), Text: text})
+		lines = append(lines, agentLine(x.Task, text))
 	}
-	return lines[max(0, len(lines)-engineLogLines):], nil
+	return lines[max(0, len(lines)-engineLogLines):], s.Err()
+}
+
+// agentLine returns a line of, or about, the log of a task's agent.
+func agentLine(task cluster.TaskID, text string) *clusterpb.Line {
+	return &clusterpb.Line{Stream: clusterpb.Line_STDERR, Task: fmt.Sprintf("agent of %s", task), Text: text}
 }

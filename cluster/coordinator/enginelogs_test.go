@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -14,9 +15,12 @@ func TestLogsOfAnAgentThatDidNotCome(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	<-c.saved // the engine has answered
-	c.engine.mu.Lock()
-	c.engine.logs = "it begins\nno Python here\n"
-	c.engine.mu.Unlock()
+	hasLogs := func(text string, err error) {
+		c.engine.mu.Lock()
+		defer c.engine.mu.Unlock()
+		c.engine.logs, c.engine.logError = text, err
+	}
+	hasLogs("it begins\nno Python here\n", nil)
 	var got []string
 	stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
 		for _, l := range u.GetLines() {
@@ -33,5 +37,15 @@ func TestLogsOfAnAgentThatDidNotCome(t *testing.T) {
 	}
 	if want := "[agent of worker:1: it begins agent of worker:1: no Python here]"; fmt.Sprint(got) != want {
 		t.Errorf("got %q, want %s", got, want)
+	}
+	got = nil
+	hasLogs("", errors.New("its node does not answer"))
+	if err := logs(&clusterpb.LogsRequest{}, stream); err != nil || fmt.Sprint(got) != "[agent of worker:1: its log cannot be read: its node does not answer]" {
+		t.Errorf("a log that cannot be read: %q, %v", got, err)
+	}
+	got = nil
+	hasLogs("", nil)
+	if err := logs(&clusterpb.LogsRequest{}, stream); err == nil || len(got) > 0 {
+		t.Errorf("an executor that had no agent: %q, %v", got, err)
 	}
 }

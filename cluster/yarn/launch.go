@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,7 +103,7 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 	a.mu.Unlock()
 	prefix := fmt.Sprintf("read the log of executor %s", id)
 	if last == nil {
-		return nil, fmt.Errorf("%s: it has had no container yet", prefix)
+		return nil, fmt.Errorf("%s: it has had no container yet (%w)", prefix, fs.ErrNotExist)
 	}
 	app, _, err := protocol.ParseContainer(last.Container)
 	if err != nil {
