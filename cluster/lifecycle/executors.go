@@ -331,8 +331,8 @@ func (l *Machine) reserveFailed(kind, why, remedy string) {
 	l.do(SetTimer{"reserve", 0})
 	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: remedy}
 	for _, x := range l.execs {
-		if x.State != ExecutorReady && len(x.lastLines) > 0 && len(f.Lines) == 0 {
-			f.Lines = x.lastLines
+		if x.State != ExecutorReady && len(f.Lines) == 0 {
+			f.Lines = x.quoted()
 		}
 	}
 	if kind == environmentFailed {

@@ -50,6 +50,15 @@ func TestLastLines(t *testing.T) {
 		t.Errorf("after the last replacement: %v", f)
 	}
 	l = begin()
+	want = []string{"Traceback", "ended with code 1"} // the summary ends with the last one
+	for range MaxReplacements + 1 {
+		f = failure(lose(l, "1"))
+	}
+	if !slices.Equal(f.GetLines(), want[:1]) {
+		t.Errorf("with a line that the summary has: %v", f)
+	}
+	want = []string{"Traceback", "no room"}
+	l = begin()
 	lose(l, "1")
 	l.Step(AgentJoined{Exec: "1", Attempt: l.Executor("1").Attempt, Incarnation: "i", Host: "n2", Warm: false})
 	if f := failure(l.Step(TimerFired{"reserve"})); f == nil || len(f.GetLines()) > 0 {

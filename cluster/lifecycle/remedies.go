@@ -30,14 +30,18 @@ func (x *Executor) losses() string {
 	return fmt.Sprintf("%s %d times, the last time%s: %s", what, x.replaced+1, x.loss.on, x.Why)
 }
 
+// quoted returns the last lines of the executor's lost agent, without a last one that Why ends with.
+func (x *Executor) quoted() []string {
+	if last := len(x.lastLines) - 1; last >= 0 && strings.HasSuffix(x.Why, strings.TrimSpace(x.lastLines[last])) {
+		return x.lastLines[:last]
+	}
+	return x.lastLines
+}
+
 // givenUpFailure returns the failure of a reservation, a start or a run that needs an executor which is given up.
 func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
-	lines := x.lastLines
-	if last := len(lines) - 1; last >= 0 && strings.HasSuffix(x.Why, strings.TrimSpace(lines[last])) {
-		lines = lines[:last] // the summary has it
-	}
 	f := &clusterpb.Failure{
-		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: lines, Summary: fmt.Sprintf("executor %s for %s %s", x.ID, x.Task, x.losses()),
+		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.quoted(), Summary: fmt.Sprintf("executor %s for %s %s", x.ID, x.Task, x.losses()),
 	}
 	reserving := l.state <= Reserving
 	switch {

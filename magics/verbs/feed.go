@@ -189,7 +189,7 @@ func (inv *invocation) feedErr() error {
 }
 
 // awaitFeed waits for the end of the feed of a run that is over: its last numbers. They are no reason to fail the cell
-// of a run that has ended well: where Python, which they come from, does not answer, it says so and returns nil.
+// of a run that has ended well: where Python does not end the feed in time, it says so and returns nil.
 func (inv *invocation) awaitFeed(ctx context.Context) error {
 	if inv.feed == nil || inv.fed {
 		return nil
@@ -200,9 +200,10 @@ func (inv *invocation) awaitFeed(ctx context.Context) error {
 	case <-inv.feed.Ended():
 		return inv.feedErr()
 	case <-ctx.Done():
-		inv.out.Stderr(fmt.Sprintf("how many records were fed in all is not known: the notebook's Python did not say it within %v\n", session.AnswerTimeout))
-		return nil
+	case <-inv.out.Interrupts():
 	}
+	inv.out.Stderr("the run is over, but the notebook's Python has not ended its feed: other code keeps it busy\n")
+	return nil
 }
 
 // inference feeds data to the run, waits for its end and returns the data with the results of the records.
@@ -221,6 +222,8 @@ func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 			err = inv.feedErr()
 		case <-ctx.Done():
 			err = context.Cause(ctx)
+		case <-inv.out.Interrupts():
+			err = &result.Interrupted{Text: "the run is over; no longer waiting for the notebook's Python to end its feed"}
 		}
 	}
 	if err == nil {

@@ -15,7 +15,8 @@ type stderrOnly struct {
 	text strings.Builder
 }
 
-func (o *stderrOnly) Stderr(text string) { o.text.WriteString(text) }
+func (o *stderrOnly) Stderr(text string)          { o.text.WriteString(text) }
+func (o *stderrOnly) Interrupts() <-chan struct{} { return nil }
 
 // TestSilentFeed: a run that has ended well is not called failed because Python does not give the last numbers of its feed.
 func TestSilentFeed(t *testing.T) {
@@ -24,7 +25,7 @@ func TestSilentFeed(t *testing.T) {
 	cancel() // instead of waiting for session.AnswerTimeout
 	out := &stderrOnly{}
 	inv := &invocation{out: out, feed: &feeding.Feed{}} // it never ends
-	if err := inv.awaitFeed(ctx); err != nil || !strings.Contains(out.text.String(), "how many records were fed in all is not known") {
+	if err := inv.awaitFeed(ctx); err != nil || !strings.Contains(out.text.String(), "has not ended its feed") {
 		t.Errorf("error %v, text %q", err, out.text.String())
 	}
 }

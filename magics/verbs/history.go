@@ -155,11 +155,12 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	}
 	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
 	if err != nil {
-		text := "history --all lists the runs"
-		if errors.Is(err, errNoEarlierRun) && len(numbers) == 0 && !inv.Has("all") {
-			text = "history --diff --all looks at the runs of earlier clusters in that folder, too"
+		e := &result.ClusterError{Text: err.Error(), Remedy: inv.session.Say("history --all") + " lists the runs", Code: 2}
+		if errors.Is(err, errNoEarlierRun) && h.GetEarlier() > 0 {
+			e.Text += fmt.Sprintf("; earlier clusters left %s in its directory", render.Plural(int64(h.GetEarlier()), "run"))
+			e.Remedy = "add --all to compare with those"
 		}
-		return nil, &result.ClusterError{Text: err.Error(), Remedy: inv.session.Say(text), Code: 2}
+		return nil, e
 	}
 	found, err := inv.manifests(ctx, p, runs)
 	if err != nil {
@@ -178,7 +179,7 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 }
 
 // errNoEarlierRun says that a diff of one run lacks the other.
-var errNoEarlierRun = errors.New("there is no earlier run to compare with")
+var errNoEarlierRun = errors.New("there is no earlier run of this cluster to compare with")
 
 // chosenRuns returns the runs with these numbers, in their order. Without numbers it returns all, or for a diff the
 // last two; with one number a diff is from the run before it.
@@ -203,11 +204,8 @@ func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clus
 	case len(numbers) == 1:
 		last = find(numbers[0]) + 1
 	}
-	switch last {
-	case 0:
-		return nil, fmt.Errorf("%w: there is none yet", errNoEarlierRun)
-	case 1:
-		return nil, fmt.Errorf("%w: run %d is the first one", errNoEarlierRun, all[0].GetId())
+	if last < 2 {
+		return nil, errNoEarlierRun
 	}
 	return all[last-2 : last], nil
 }
@@ -343,7 +341,7 @@ func (inv *invocation) prune(ctx context.Context) error {
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
 	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
 	if errors.Is(err, results.ErrInUse) {
-		err = &result.ClusterError{Text: "no run was removed: a live cluster uses " + root, Remedy: "end that cluster with " + inv.session.Say("shutdown") + " first"}
+		err = &result.ClusterError{Text: "runs were kept, because a live cluster uses " + root, Remedy: "end that cluster with " + inv.session.Say("shutdown") + " first"}
 	}
 	if err != nil && done == (results.Pruned{}) {
 		return err
