@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"cluster/unixsock":           {},
 	"cluster/termtext":           {},
 	"cluster/harmless":           {},
-	"cluster/lifecycle":          {"cluster", "cluster/clusterpb"},
+	"cluster/lifecycle":          {"cluster", "cluster/clusterpb", "cluster/fault"},
 	"cluster/pacing":             {"cluster/clusterpb"},
 	"cluster/samples":            {"cluster/clusterpb"},
 	"cluster/snapshots":          {"cluster/clusterpb"},

@@ -177,7 +177,7 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	}
 	in, err := protojson.Marshal(req)
 	if err != nil {
-		return nil, fault.New("encode the request: %w", err)
+		return nil, fmt.Errorf("encode the request, whose paths and values must be UTF-8: %w", err)
 	}
 	input, err := json.Marshal(state.DriverInput{Request: in, State: old})
 	if err != nil {

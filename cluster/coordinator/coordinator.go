@@ -67,7 +67,12 @@ func New(cfg Config) *Coordinator {
 		eventLoop: newEventLoop(), cfg: cfg, log: cfg.Log, since: time.Now(),
 		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}
-	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
+	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) {
+		if remedy := lifecycle.HostRemedy(text, ""); remedy != "" {
+			text += "; " + remedy
+		}
+		c.post(func() { c.note(text, true); c.subs.wake() })
+	})
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
 	c.runs.groups = groups.New(feedable{c}, auth.PeerName)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // A remedy consists of clauses that "; " separates. tfcluster run releases the executors, so it leaves out the clauses
@@ -88,6 +89,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 	}
 	switch syscall.Signal(e.GetSignal()) {
 	case 0:
+		if strings.Contains(e.GetException(), fault.Report) {
+			return "task", "report it as the error says; %tfcluster start runs again: the executors stay reserved"
+		}
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
@@ -132,7 +136,7 @@ const moreFiles = "raise the limit of open files"
 func HostRemedy(text, on string) string {
 	for _, c := range [...]struct{ error, remedy string }{
 		{"no space left on device", "free space on that disk%s"},
-		{"disk quota exceeded", "free space on that disk%s"},
+		{"disk quota exceeded", "remove files there, or ask for a larger quota%s"},
 		{"too many open files", moreFiles + "%s (ulimit -n)"},
 		{"cannot allocate memory", "free memory%s, or ask for more with --memory"},
 	} {

@@ -98,7 +98,7 @@ func List() ([]*State, error) {
 	}
 	entries, err := os.ReadDir(home)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list this user's clusters: %w; set TFCLUSTER_HOME to the folder of their state", err)
+		return nil, fmt.Errorf("list this user's clusters: %w; give this user access to that folder, or set TFCLUSTER_HOME to another one", err)
 	}
 	var states []*State
 	for _, e := range entries {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"strconv"
 
@@ -49,7 +48,7 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
-		return "", 0, fmt.Errorf("find this user's clusters: %w", err)
+		return "", 0, err
 	}
 	used := map[string]bool{}
 	for _, i := range infos {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -253,7 +252,7 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	}
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find this user's clusters: %w", err)
+		return nil, err
 	}
 	var live, dead []string
 	for _, i := range infos {

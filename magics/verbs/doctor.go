@@ -56,7 +56,7 @@ const probeTimeout = 30 * time.Second
 func (inv *invocation) doctor(ctx context.Context) (result.Value, error) {
 	findings := inv.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, inv.session.Options.TensorBoardPython))
-	findings = append(findings, inv.findGPUs(ctx), findNetwork(), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(append(findings, inv.findGPUs(ctx), findNetwork(), findDisk(inv.workingDir(ctx))), findFolders()...)
 	findings = append(findings, inv.diagnose(ctx)...)
 	title, lacks := doctorTitle(findings)
 	render.Display(inv.out, doctorView(findings, "tfcluster "+inv.session.Options.Version+": "+title))
@@ -380,21 +380,21 @@ func findDisk(dir string) finding {
 	return f
 }
 
-func findRuntimeDir() finding {
-	dir, err := state.RuntimeDir()
-	if err != nil {
-		return finding{what: "sockets", found: err.Error(), remedy: "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
-	}
-	return finding{what: "sockets", found: dir}
-}
-
-func findState() finding {
-	dir, err := state.Home()
+// findFolders finds the user's folders for sockets and for the state of clusters.
+func findFolders() []finding {
+	sockets, serr := state.RuntimeDir()
+	home, err := state.Home()
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+		err = os.MkdirAll(home, 0o700)
 	}
-	if err != nil {
-		return finding{what: "state", found: err.Error(), remedy: "set TFCLUSTER_HOME to a folder that can be written"}
+	if err == nil {
+		_, err = os.ReadDir(home)
 	}
-	return finding{what: "state", found: dir}
+	folders := []finding{{what: "sockets", found: sockets}, {what: "state", found: home}}
+	for i, err := range []error{serr, err} {
+		if err != nil {
+			folders[i].found, folders[i].remedy = err.Error(), "set "+[]string{"XDG_RUNTIME_DIR", "TFCLUSTER_HOME"}[i]+" to a folder of yours with mode 0700"
+		}
+	}
+	return folders
 }

@@ -125,7 +125,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 	if m == nil {
 		infos, err := inv.session.Options.Connector.List(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("find this user's clusters: %w", err)
+			return nil, err
 		}
 		live := false
 		for _, i := range infos {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/rdma/reduce"
+	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
 // Kind is what a call does.
@@ -131,6 +132,11 @@ type LostError struct {
 	Err  error // of the link
 }
 
-func (e *LostError) Error() string { return fmt.Sprintf("%s has left the group: %v", e.Name, e.Err) }
+func (e *LostError) Error() string {
+	if errors.Is(e.Err, transport.ErrProtocol) {
+		return fmt.Sprintf("%s: %v", e.Name, e.Err)
+	}
+	return fmt.Sprintf("%s has left the group: %v", e.Name, e.Err)
+}
 
 func (e *LostError) Unwrap() error { return e.Err }

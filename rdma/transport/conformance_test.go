@@ -253,7 +253,7 @@ func testHostile(t *testing.T, w way) {
 	} {
 		a, b := linked(t, w, 1, 4096)
 		forge(t, a.Link.(*link).carrier, c)
-		if err := b.ended(t); err == nil || !strings.Contains(err.Error(), "it sent a write of") {
+		if err := b.ended(t); err == nil || !strings.Contains(err.Error(), "it sent a message about a write of") {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

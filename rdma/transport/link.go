@@ -58,7 +58,7 @@ func newLink(c carrier) *link {
 func within(c Completion, layout memory.Layout) error {
 	room := layout.SlotSize(c.Slot)
 	if room < 0 || c.Offset < 0 || c.Size < 0 || c.Size > room || c.Offset > room-c.Size {
-		return fmt.Errorf("a write of %d bytes at offset %d of slot %d does not fit into memory of %s", c.Size, c.Offset, c.Slot, layout)
+		return fmt.Errorf("a write of %d bytes at offset %d of slot %d, which does not fit into memory of %s", c.Size, c.Offset, c.Slot, layout)
 	}
 	return nil
 }

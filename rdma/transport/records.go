@@ -53,7 +53,7 @@ func (r *records) next() (Completion, error) {
 	}
 	c := parseRecord(record[:])
 	if err := within(c, r.own.Segment().Layout()); err != nil {
-		return Completion{}, fmt.Errorf("%w: it sent %w", ErrProtocol, err)
+		return Completion{}, fmt.Errorf("%w: it sent a message about %w", ErrProtocol, err)
 	}
 	if r.take == nil {
 		return c, nil

@@ -159,7 +159,7 @@ func (r *remote) receive(w verbs.Completion) error {
 	c.Immediate = w.Immediate
 	layout := r.own.mapping.Segment().Layout()
 	if err := within(c, layout); err != nil {
-		return fmt.Errorf("%w: it sent %w", ErrProtocol, err)
+		return fmt.Errorf("%w: it sent a message about %w", ErrProtocol, err)
 	}
 	if w.Length != recordRoom {
 		if w.Length > slotSize || int64(w.Length) != recordRoom+c.Size {

@@ -75,7 +75,8 @@ class Group:
             reason = str(message["reason"])
             if not message.get("again"):
                 self._failed = reason
-            raise RuntimeError(f"a collective call failed: {reason}" + ("" if message.get("again") else _AGAIN))
+            explained = message.get("again") or "fault of tfcluster" in reason
+            raise RuntimeError(f"a collective call failed: {reason}" + ("" if explained else _AGAIN))
         return message
 
     def _call(self, request: bytes, data: Iterable[Any], until: float, size: int, dtype: Any) -> list[Any]:

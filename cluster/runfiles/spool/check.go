@@ -40,7 +40,7 @@ func Check(ctx context.Context, remote Checked, dir string) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("--dir %s: no answer within %s: check that HDFS is running and that this is its NameNode", dir, checkLimit)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("--dir %s: %w: choose another --dir, ask its owner for write permission, or set HADOOP_USER_NAME", dir, err)
+		return fmt.Errorf("--dir %s: %w; or choose another --dir", dir, err)
 	}
 	return fmt.Errorf("--dir %s: %w", dir, err)
 }
@@ -67,8 +67,11 @@ func check(ctx context.Context, remote Checked, dir string) error {
 // run there. It fetches the records of those runs.
 func (s *Spool) Scan(ctx context.Context) (last int32, err error) {
 	runs, err := s.cfg.Remote.List(ctx, s.cfg.Dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return 0, fmt.Errorf("look for earlier runs: %w; or choose another --dir", err)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("list earlier runs: %w", err)
+		return 0, fmt.Errorf("look for earlier runs: %w", err)
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -81,7 +84,7 @@ func (s *Spool) Scan(ctx context.Context) (last int32, err error) {
 		g.Go(func() error { return s.scanBelow(ctx, r.Name()) })
 	}
 	if err := g.Wait(); err != nil {
-		return 0, fmt.Errorf("list earlier runs: %w", err)
+		return 0, fmt.Errorf("look for earlier runs: %w", err)
 	}
 	here, err := s.lastLocal()
 	if err != nil {

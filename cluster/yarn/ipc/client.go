@@ -39,7 +39,8 @@ func NewClient(addresses []string, retryFor time.Duration, config Config) *Clien
 
 // Call calls the service. It returns when the context ends.
 func (c *Client) Call(ctx context.Context, method string, request, response proto.Message) error {
-	end := time.Now().Add(c.retryFor)
+	began := time.Now()
+	end := began.Add(c.retryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := c.try(ctx, method, request, response)
 		if err == nil {
@@ -56,7 +57,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {
-			return fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
+			return fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), max(c.retryFor, time.Since(began).Round(time.Second)), err)
 		}
 		select {
 		case <-ctx.Done():
