@@ -219,7 +219,11 @@ func install(t *target) error {
 		return nil
 	}
 	if err := installPackage(t.packages, binary); err != nil {
-		return fmt.Errorf("the kernel is installed, but not the package for plain ipykernels and scripts: %w; correct this and install again", err)
+		step := "correct this and install again"
+		if errors.Is(err, os.ErrPermission) {
+			step = "to have it too, install again with the --python of an environment that this user can write"
+		}
+		return fmt.Errorf("the kernel is installed, but not the package for plain ipykernels and scripts: %w; %s", err, step)
 	}
 	fmt.Println("package tfcluster:", t.packages)
 	return nil

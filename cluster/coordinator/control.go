@@ -274,7 +274,7 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	if h.Manifests, err = c.readManifests(ctx, req.GetManifests()); err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, status.Error(codes.Internal, err.Error()) // not Unavailable: the driver answers
 	}
 	return h, nil
 }

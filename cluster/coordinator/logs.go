@@ -67,7 +67,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 			err = c.store.Load(q.Run)
 		}
 		if err != nil {
-			return status.Errorf(codes.Unavailable, "the lines of run %d: %v", q.Run, err)
+			return status.Errorf(codes.Internal, "the lines of run %d cannot be read: %v", q.Run, err)
 		}
 	}
 	lines, gaps, err := c.store.Read(q)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -82,11 +84,20 @@ func TestDifferencesAtStart(t *testing.T) {
 	if want := map[string]string{"epochs": "3", "max-restarts": "1"}; !maps.Equal(m.GetOptions(), want) || !maps.Equal(m.GetEnvironment(), map[string]string{"A": "b"}) {
 		t.Errorf("the options are %v, the environment %v", m.GetOptions(), m.GetEnvironment())
 	}
+	var file string
 	c.do(func() {
 		if n := len(c.notes.since(0)); n != 1 {
 			t.Errorf("there are %d notes", n)
 		}
+		file = filepath.Join(c.runs.find(1).status.GetDir(), results.ManifestFile)
 	})
+	if err := os.Truncate(file, 3); err != nil {
+		t.Fatal(err)
+	}
+	// Unavailable with "EOF" would be taken for a lost connection to the driver.
+	if _, err := c.Control().History(within(t), &clusterpb.HistoryRequest{Manifests: []int32{1}}); status.Code(err) != codes.Internal {
+		t.Errorf("with a damaged manifest: %v", err)
+	}
 }
 
 // TestManifestAfterEntered: a part that arrives while the program runs is written soon, and its differences are noted.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -148,7 +150,10 @@ func (c *Coordinator) writeRecord(rec *record) {
 // loadRecord loads an earlier driver's record of a run, without values of results, which
 // readValues reads.
 func (c *Coordinator) loadRecord(run int32) {
-	st, _ := results.ReadRun(c.files.folder(), run) // no file: its driver died before it was written
+	st, err := results.ReadRun(c.files.folder(), run)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without a file its driver died before it was written
+		c.noteOnce(fmt.Sprintf("the record of run %d cannot be read, and it is shown as interrupted: %v", run, err))
+	}
 	results.KeepReprs(st)
 	c.files.setPaths(st)
 	c.runs.records = append(c.runs.records, &record{status: st, gone: true, over: c.since, loaded: true})

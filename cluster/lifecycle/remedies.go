@@ -78,6 +78,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		return "out_of_memory", moreMemory
 	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
 		return "lost", "if it fails again, correct what the reason names, which may be at the driver's host; %tfcluster start runs again"
+	case strings.HasPrefix(e.GetReason(), "cannot be started: --"):
+		option, _, _ := strings.Cut(strings.TrimPrefix(e.GetReason(), "cannot be started: "), " ")
+		return "lost", fmt.Sprintf("if it fails again, correct on that host what the reason names, or reserve --replace with another %s; %%tfcluster start runs again", option)
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
 	case lost && x.loss.by == cluster.LostByError:

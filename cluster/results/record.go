@@ -104,7 +104,9 @@ func ReadManifest(ctx context.Context, f Folder, run int32) (*clusterpb.RunManif
 	}
 	m := &clusterpb.RunManifest{}
 	if err == nil {
-		err = recordReader.Unmarshal(b, m)
+		if err = recordReader.Unmarshal(b, m); err != nil {
+			err = fmt.Errorf("%s is damaged (%w): remove it to compare only arguments and results", path.Join(rundir.Name(run), ManifestFile), err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest of run %d: %w", run, err)

@@ -194,7 +194,7 @@ func (u *unpacker) place(e entry) error {
 		return err
 	}
 	if u.entries--; u.entries < 0 {
-		return fmt.Errorf("the archive contains more than %d files: put it where executors can read it", maxEntries)
+		return fmt.Errorf("the archive contains more than %d files: put it on storage that executors can read, and let the program read it there", maxEntries)
 	}
 	name, err := inside(e.name)
 	if err != nil {
@@ -258,7 +258,7 @@ func (u *unpacker) file(name string, e entry) error {
 		return fmt.Errorf("unpack %q: %w", name, err)
 	}
 	if u.left -= n; u.left < 0 {
-		return fmt.Errorf("the archive contains more than %d GB: put it where executors can read it", int64(maxUnpacked)>>30)
+		return fmt.Errorf("the archive contains more than %d GB: put it on storage that executors can read, and let the program read it there", int64(maxUnpacked)>>30)
 	}
 	return u.in.Chtimes(base, e.changed, e.changed)
 }

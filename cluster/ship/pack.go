@@ -39,7 +39,7 @@ func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(na
 		}
 		n, err := packOne(archive, file, name)
 		if read += n; read > most {
-			return fmt.Errorf("the folder is larger than %d GB: put it where executors can read it", most>>30)
+			return fmt.Errorf("the folder is larger than %d GB: put it on storage that executors can read, and let the program read it there", most>>30)
 		}
 		progress(read)
 		return err

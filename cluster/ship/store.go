@@ -214,7 +214,7 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, progres
 	if info, err := f.Stat(); err != nil {
 		return err
 	} else if info.Size() > most {
-		return fmt.Errorf("the file has %.1f GB, more than the limit of %d GB: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
+		return fmt.Errorf("the file has %.1f GB, more than the limit of %d GB: put it on storage that executors can read, and let the program read it there", float64(info.Size())/(1<<30), most>>30)
 	}
 	buffer := make([]byte, 1<<20)
 	for n := int64(0); ; {

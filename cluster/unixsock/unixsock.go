@@ -36,6 +36,9 @@ func Listen(path string) (net.Listener, error) {
 	}
 	ln, err := net.Listen("unix", aside)
 	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // without the other name
+		}
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	own := &ownListener{UnixListener: ln.(*net.UnixListener), path: path}

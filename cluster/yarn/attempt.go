@@ -146,8 +146,11 @@ func readAttempt(dir string) (*Attempt, error) {
 			a.token = *t
 		}
 	}
-	if len(a.token.Identifier) == 0 || a.host == "" {
-		return nil, errors.New("YARN gave this container no token for the ResourceManager (AMRM token), or no host name (NM_HOST): see the ResourceManager's log, and reserve again")
+	if len(a.token.Identifier) == 0 {
+		return nil, errors.New("YARN gave this container no token for the ResourceManager (AMRM token): see the ResourceManager's log")
+	}
+	if a.host == "" {
+		return nil, errors.New("YARN gave this container no name of its host (NM_HOST): see the NodeManager's log")
 	}
 	if a.id, a.number, err = protocol.ParseContainer(os.Getenv("CONTAINER_ID")); err != nil {
 		return nil, err

@@ -173,7 +173,7 @@ func (v *Verbs) describe(s verbs.Status) error {
 	case verbs.RetriesExceeded:
 		return fmt.Errorf("the peer's device does not answer: %s: its host may be down, or the network between them drops RDMA", text)
 	}
-	return fmt.Errorf("%s cannot write to the peer by RDMA: %s", v.device.Name, text)
+	return fmt.Errorf("a write by RDMA over %s of this host to the peer failed: %s (start --fabric tcp does without RDMA)", v.device.Name, text)
 }
 
 // Via names how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". For a link

@@ -77,7 +77,7 @@ func (m *Meter) Run(ctx context.Context) {
 		if time.Since(began) > meterCalm {
 			pause = m.pause
 		}
-		m.log.Warn("the use of GPUs is not measured now; it is tried again after a pause, and tasks are not affected", "pause", pause, "err", err)
+		m.log.Warn("the use of GPUs is not measured now; it is tried again after a pause", "pause", pause, "err", err)
 		select {
 		case <-ctx.Done():
 			return
