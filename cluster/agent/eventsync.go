@@ -80,7 +80,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 		return stream.Send(chunk)
 	}
 	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || !runfiles.IsAppendOnly(path) {
+		if err != nil || !entry.Type().IsRegular() || !s.isSent(path) {
 			return nil // an unreadable or removed file does not hold up the others
 		}
 		end, err := s.file(path, &left, send)
@@ -138,11 +138,17 @@ func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk
 	return offset, nil
 }
 
+// isSent reports whether a file is one that is sent while it grows.
+func (s *fileSync) isSent(path string) bool {
+	relative, err := filepath.Rel(s.base, path)
+	return err == nil && runfiles.IsAppendOnly(path) && runfiles.Refusal(filepath.ToSlash(relative)) == ""
+}
+
 // left returns the files that were not sent completely. It must not be called during a round.
 func (s *fileSync) left() []string {
 	var left []string
 	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || !runfiles.IsAppendOnly(path) {
+		if err != nil || !entry.Type().IsRegular() || !s.isSent(path) {
 			return nil
 		}
 		relative, err := filepath.Rel(s.base, path)

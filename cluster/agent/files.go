@@ -336,7 +336,7 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 	for {
 		err := errors.Join(t.events.rounds(ctx), t.sender.Sync(ctx, true, func() { moved() }))
 		if err == nil {
-			return nil, nil
+			return t.sender.Refused()
 		}
 		if status.Code(err) == codes.ResourceExhausted {
 			moved = func() {} // data sent to a full disk is no progress

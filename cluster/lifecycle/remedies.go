@@ -98,6 +98,9 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
+		if strings.Contains(e.GetException(), "a collective call: open the sockets") {
+			return "task", fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
+		}
 		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
 			return "task", "check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
 		}

@@ -210,11 +210,11 @@ func (l *Machine) endTimeout(role string) {
 		}, l.limits.failGrace)
 		return
 	}
-	who := strings.Join(left, ", ")
+	who, lost := strings.Join(left, ", "), ""
 	if role == cluster.Evaluator {
-		who = "the evaluator"
+		who, lost = "the evaluator", ", and its last evaluation may be missing"
 	}
-	l.note(true, "%s did not end within %s after the end of training and was ended", who, p.endWithin)
+	l.note(true, "%s did not end within %s after the end of training and was ended%s; reserve --%s-end-within sets that time", who, p.endWithin, lost, role)
 	l.checkDone()
 }
 

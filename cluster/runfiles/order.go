@@ -2,12 +2,16 @@ package runfiles
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // partPrefix begins the names of incomplete files.
@@ -18,6 +22,23 @@ const partPrefix = ".part-"
 func IsAppendOnly(name string) bool {
 	base := path.Base(name)
 	return strings.Contains(base, "tfevents") || strings.HasPrefix(base, "events.out")
+}
+
+// Refusal returns why a file in a run's folder cannot be sent to the driver, "" if it can. name begins with the run's
+// folder. The other files are sent.
+func Refusal(name string) string {
+	parts := strings.Split(name, "/")
+	switch {
+	case len(name) > maxPath:
+		return fmt.Sprintf("its path has more than %d bytes", maxPath)
+	case !utf8.ValidString(name):
+		return "its name is not UTF-8"
+	case strings.ContainsAny(name, "\x00\\"):
+		return "its name contains a backslash"
+	case len(parts) > 1 && slices.Contains([]string{rundir.Lines, "run.json", rundir.Manifest}, parts[1]):
+		return "the driver writes a file or folder of that name"
+	}
+	return ""
 }
 
 // NamesOthers reports whether a file is TensorFlow's state file of a checkpoint folder, which

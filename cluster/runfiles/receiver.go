@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -67,15 +66,12 @@ const maxPath = 1024
 // check returns an error if tasks of a run must not write the path.
 func (r *Receiver) check(name string) error {
 	bad := status.Errorf(codes.InvalidArgument, "%.80q is not a file of a run", name)
-	if len(name) > maxPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") || path.Clean(name) != name || !filepath.IsLocal(name) {
+	if Refusal(name) != "" || path.Clean(name) != name || !filepath.IsLocal(name) {
 		return bad
 	}
 	parts := strings.Split(name, "/")
 	run, ok := rundir.Number(parts[0])
 	if !ok || len(parts) < 2 || strings.HasPrefix(path.Base(name), partPrefix) {
-		return bad
-	}
-	if parts[1] == rundir.Lines || parts[1] == "run.json" || parts[1] == rundir.Manifest { // written by the driver
 		return bad
 	}
 	r.mu.Lock()

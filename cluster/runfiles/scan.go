@@ -8,7 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-	"unicode/utf8"
 )
 
 // stamp identifies a version of a file.
@@ -40,6 +39,7 @@ const settled = 500 * time.Millisecond
 // false if a part could not be read: then no file counts as removed.
 func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete bool) {
 	found, complete = map[string]seenVersion{}, true
+	clear(s.refused)
 	if info, err := s.root.Lstat(s.run); err != nil || !info.IsDir() {
 		return found, false // a missing folder is an error, not a request to remove all files
 	}
@@ -48,8 +48,15 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 			complete = complete && errors.Is(err, fs.ErrNotExist)
 			return nil
 		}
-		if !entry.Type().IsRegular() || IsAppendOnly(name) || temporaryName().MatchString(name) || !utf8.ValidString(name) || len(name) > maxPath {
-			return nil // links and devices are not followed; a message cannot contain such a name
+		if !entry.Type().IsRegular() || temporaryName().MatchString(name) {
+			return nil // links and devices are not followed
+		}
+		if why := Refusal(name); why != "" { // also of an event file, which is sent elsewhere
+			s.refused[name] = why
+			return nil
+		}
+		if IsAppendOnly(name) {
+			return nil
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestAFileThatNeverSettles: a file that changes oftener than it settles is sent nevertheless, as it
@@ -37,6 +38,27 @@ func TestAFileThatNeverSettles(t *testing.T) {
 	e.round(false) // a file that was sent waits for maxUnsent again
 	if got := read(t, b.disk.dir, weights); got != "changed again" {
 		t.Errorf("right behind it came %q", got)
+	}
+}
+
+// TestRefusedNames: a file whose name the driver refuses holds up no other, and is reported.
+func TestRefusedNames(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	for _, name := range []string{"export/ok", `export\model.keras`, "run.json", "tasks/mine", "export/\xff", `logs\events.out.tfevents.1`, strings.Repeat("d/", 600) + "deep"} {
+		e.write(name, "x")
+	}
+	e.round(true)
+	b.want("run-001/export/ok")
+	names, err := e.Refused()
+	if len(names) != 6 || err == nil || !strings.Contains(err.Error(), "; until the cluster is shut down it is in ") {
+		t.Errorf("refused: %q, %v", names, err)
+	}
+	for _, name := range names {
+		if !utf8.ValidString(name) {
+			t.Errorf("%q is not UTF-8", name)
+		}
 	}
 }
 

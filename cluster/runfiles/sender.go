@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,11 +40,13 @@ type Sender struct {
 	seen map[string]seenVersion // by the last Sync
 	sent map[string]stamp       // versions at the driver, sent or fetched
 	left []string               // files that the last Sync had to send
+
+	refused map[string]string // files that are not sent, with the reason; guarded by mu
 }
 
 // NewSender returns a Sender of the run's folder below root.
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
-	return &Sender{client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{}, sent: map[string]stamp{}}
+	return &Sender{client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{}, sent: map[string]stamp{}, refused: map[string]string{}}
 }
 
 // Sync sends the files that are complete now; with end, when no program writes any more, all
@@ -86,6 +89,22 @@ func (s *Sender) Left() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.left)
+}
+
+// Refused returns the files that the last Sync did not send because of their names, and an error with the reason for the
+// first of them and where it stays; nil if there are none.
+func (s *Sender) Refused() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Sorted(maps.Keys(s.refused))
+	if len(names) == 0 {
+		return nil, nil
+	}
+	err := fmt.Errorf("%s; until the cluster is shut down it is in %s on that host", s.refused[names[0]], s.root.Name())
+	for i, name := range names {
+		names[i] = strings.ToValidUTF8(name, "\uFFFD") // as messages require
+	}
+	return names, err
 }
 
 // put sends files and removals in one call, which succeeds or fails as a whole. Of a file in copies it

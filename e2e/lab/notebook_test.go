@@ -74,7 +74,7 @@ func TestSession(t *testing.T) {
 		}
 	}
 	s.checkNoToken(t, nb)
-	s.RunNotebook(t, nb, "run:6", "idle")
+	s.RunNotebook(t, nb, "run:6", "text:released in", "idle") // else its processes stay when the server ends
 }
 
 // TestRunAllTwice: Run All works twice in the same kernel.
