@@ -83,7 +83,7 @@ func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)
 	if errors.Is(err, clusterpb.ErrAgentConfig) {
-		err = fmt.Errorf("%w; shut the cluster down and reserve it again with one version of tfcluster (this program is of %s)", err, version)
+		err = fmt.Errorf("%w; if the cluster was reserved by another version of tfcluster than this program, %s, shut it down and reserve it again", err, version)
 	}
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ see|   3  train.py  0.3   c3a9e161  0.1250  00:01:01  finished
 see|   3  train.py  0.3   c3a9e161  0.1250  00:01:01  finished
 see|   1  train.py  0.1   –         0.5000  00:01:01  finished
 `},
-		{"history --diff 1", "ClusterError: there is no earlier run of this cluster to compare with; %tfcluster history --all lists the runs"},
+		{"history --diff 1", "ClusterError: there is no earlier run to compare with; %tfcluster history --all lists the runs"},
 		{"history --compare 9", "ClusterError: there is no run 9 in the cluster's directory; %tfcluster history --all lists the runs"},
 		{"history 3", "UsageError: history: 3: runs can be named only with --diff or --compare: add one of them"},
 		{"history --diff 1 2 3", "UsageError: history: --diff compares two runs, not more: use --compare, which makes a table"},

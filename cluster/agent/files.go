@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,6 +135,7 @@ type lastTask struct {
 	over <-chan struct{}      // closed when its process has ended
 	done <-chan struct{}      // closed when its files were sent or given up
 	sent *clusterpb.FilesSent // the result, set before done is closed
+	kept bool                 // files that could be sent were not, and are kept
 }
 
 // launch returns a copy of l with the run's folders on this disk, and starts synchronising
@@ -182,7 +184,7 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, r := range o.runs {
-		if id == next || r.last.sent == nil || len(r.last.sent.GetMissing()) > 0 {
+		if id == next || r.last.sent == nil || r.last.kept {
 			continue // unsent files are kept while the agent runs
 		}
 		if err := o.root.RemoveAll(rundir.Name(id)); err != nil {
@@ -301,7 +303,7 @@ func (t *taskFiles) syncToEnd(ctx context.Context) {
 	}
 	t.own.mu.Lock()
 	defer t.own.mu.Unlock()
-	t.last.sent = said
+	t.last.sent, t.last.kept = said, len(missing) > 0 && !errors.Is(err, runfiles.ErrRefused)
 	t.own.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: said}})
 }
 
@@ -342,7 +344,8 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 			moved = func() {} // data sent to a full disk is no progress
 		}
 		if ctx.Err() != nil || time.Since(last) > filesGiveUp || status.Code(err) == codes.Unimplemented {
-			return append(t.sender.Left(), t.events.left()...), err
+			refused, _ := t.sender.Refused()
+			return slices.Concat(t.sender.Left(), t.events.left(), refused), err
 		}
 		t.own.log.Warn("what the task left is sent again", "run", t.id, "error", err)
 		select {

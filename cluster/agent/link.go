@@ -160,7 +160,7 @@ func (l *link) logLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.Warn("the stream of logs broke; it is opened again", "error", err)
+		l.log.Warn("the stream of logs to the driver broke; opening it is tried until the driver is back or the agent ends", "error", clusterpb.Plain(err))
 		select {
 		case <-ctx.Done():
 			return

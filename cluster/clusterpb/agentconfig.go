@@ -11,7 +11,7 @@ import (
 )
 
 // ErrAgentConfig is the error for a configuration that this version cannot decode.
-var ErrAgentConfig = errors.New("it is not of this version")
+var ErrAgentConfig = errors.New("it cannot be decoded")
 
 // maxAgentConfig bounds an agent's encoded configuration, in bytes.
 const maxAgentConfig = 1 << 20

@@ -82,8 +82,8 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	sent := 0
 	for _, x := range missing {
 		lines, err := engineLog(ctx, logs, x)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // no agent has been started there yet
+		if errors.Is(err, fs.ErrNotExist) || sent > 0 && ctx.Err() != nil {
+			continue // no agent has been started there yet, or the time was up before its log was asked for
 		}
 		if err != nil {
 			lines = append(lines, agentLine(x.Task, "its log cannot be read: "+err.Error()))

@@ -103,7 +103,9 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: the feed failed: the executor of worker:0 has lost the connection to the cluster's driver: EOF"}, "check the network between"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: no such file"}, "another --python"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "at the driver's host"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"}, "reserve --replace with other --files"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --working-dir /x is not a folder on n1"}, "%tfcluster start with another --working-dir"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "the network between that host and the driver's"},
 		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {

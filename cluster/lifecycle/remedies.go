@@ -77,10 +77,11 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
 	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
-		return "lost", "if it fails again, correct what the reason names, which may be at the driver's host; %tfcluster start runs again"
-	case strings.HasPrefix(e.GetReason(), "cannot be started: --"):
-		option, _, _ := strings.Cut(strings.TrimPrefix(e.GetReason(), "cannot be started: "), " ")
-		return "lost", fmt.Sprintf("if it fails again, correct on that host what the reason names, or reserve --replace with another %s; %%tfcluster start runs again", option)
+		return "lost", "if it fails again, correct what the reason names, or the network between that host and the driver's; %tfcluster start runs again"
+	case strings.HasPrefix(e.GetReason(), "cannot be started: --files"):
+		return "lost", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"
+	case strings.HasPrefix(e.GetReason(), "cannot be started: --working-dir"):
+		return "lost", "%tfcluster start with another --working-dir"
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
 	case lost && x.loss.by == cluster.LostByError:

@@ -100,7 +100,7 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 	case 1:
 		return p, failed[0]
 	}
-	return p, fmt.Errorf("%d folders could not be pruned, the first: %w", len(failed), failed[0])
+	return p, fmt.Errorf("not everything could be pruned (%d errors), the first: %w", len(failed), failed[0])
 }
 
 // folder prunes one cluster's folder, and removes it if it is empty then.

@@ -30,11 +30,11 @@ func Refusal(name string) string {
 	parts := strings.Split(name, "/")
 	switch {
 	case len(name) > maxPath:
-		return fmt.Sprintf("its path has more than %d bytes", maxPath)
+		return fmt.Sprintf("a path has more than %d bytes", maxPath)
 	case !utf8.ValidString(name):
-		return "its name is not UTF-8"
+		return "a name is not UTF-8"
 	case strings.ContainsAny(name, "\x00\\"):
-		return "its name contains a backslash"
+		return "a name contains a backslash"
 	case len(parts) > 1 && slices.Contains([]string{rundir.Lines, "run.json", rundir.Manifest}, parts[1]):
 		return "the driver writes a file or folder of that name"
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // stamp identifies a version of a file.
@@ -44,6 +45,10 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 		return found, false // a missing folder is an error, not a request to remove all files
 	}
 	_ = fs.WalkDir(s.root.FS(), s.run, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil && !utf8.ValidString(name) { // io/fs reads no such folder
+			s.refused[name] = Refusal(name)
+			return nil
+		}
 		if err != nil {
 			complete = complete && errors.Is(err, fs.ErrNotExist)
 			return nil

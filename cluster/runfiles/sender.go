@@ -91,8 +91,11 @@ func (s *Sender) Left() []string {
 	return slices.Clone(s.left)
 }
 
-// Refused returns the files that the last Sync did not send because of their names, and an error with the reason for the
-// first of them and where it stays; nil if there are none.
+// ErrRefused is the error for files that are not sent because of their names.
+var ErrRefused = errors.New("the driver takes no such file")
+
+// Refused returns the files that the last Sync did not send because of their names, and an error with the reasons, which
+// wraps ErrRefused; nil if there are none.
 func (s *Sender) Refused() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +103,8 @@ func (s *Sender) Refused() ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := fmt.Errorf("%s; until the cluster is shut down it is in %s on that host", s.refused[names[0]], s.root.Name())
+	reasons := slices.Compact(slices.Sorted(maps.Values(s.refused)))
+	err := fmt.Errorf("%w: %s", ErrRefused, strings.Join(reasons, ", "))
 	for i, name := range names {
 		names[i] = strings.ToValidUTF8(name, "\uFFFD") // as messages require
 	}

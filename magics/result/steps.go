@@ -7,7 +7,7 @@ import (
 
 // steps are what to do about a cause that the operating system or the network names.
 var steps = [...]struct{ cause, step string }{
-	{"no space left on device", "free space on that disk"},
+	{"no space left on device", "free space, or file entries (df -i), on that disk"},
 	{"disk quota exceeded", "remove files there, or ask for a larger quota"},
 	{"read-only file system", "name a place that can be written"},
 	{"permission denied", "give this user access to it, or name another path"},

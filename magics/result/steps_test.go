@@ -17,8 +17,8 @@ func TestSteps(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("record the run: %w", full), "record the run: write /x: no space left on device; free space on that disk"},
-		{&ClusterError{Text: full.Error()}, "write /x: no space left on device; free space on that disk"},
+		{fmt.Errorf("record the run: %w", full), "record the run: write /x: no space left on device; free space, or file entries (df -i), on that disk"},
+		{&ClusterError{Text: full.Error()}, "write /x: no space left on device; free space, or file entries (df -i), on that disk"},
 		{&ClusterError{Text: full.Error(), Remedy: "use --dir"}, "write /x: no space left on device; use --dir"},
 		{fmt.Errorf("%w; set TMPDIR", full), "write /x: no space left on device; set TMPDIR"},
 		{errors.New("bad"), "bad"},

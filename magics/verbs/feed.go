@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -189,20 +190,24 @@ func (inv *invocation) feedErr() error {
 }
 
 // awaitFeed waits for the end of the feed of a run that is over: its last numbers. They are no reason to fail the cell
-// of a run that has ended well: where Python does not end the feed in time, it says so and returns nil.
-func (inv *invocation) awaitFeed(ctx context.Context) error {
+// of a run that has ended well: where Python does not end the feed within limit, it says so and returns nil. Inference
+// needs more than numbers, and fails.
+func (inv *invocation) awaitFeed(ctx context.Context, limit time.Duration) error {
 	if inv.feed == nil || inv.fed {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
-	defer cancel()
 	select {
 	case <-inv.feed.Ended():
 		return inv.feedErr()
 	case <-ctx.Done():
-	case <-inv.out.Interrupts():
+		return context.Cause(ctx)
+	case <-time.After(limit):
 	}
-	inv.out.Stderr("the run is over, but the notebook's Python has not ended its feed: other code keeps it busy\n")
+	const text = "the run is over, but the notebook's Python has not ended its feed: other code keeps it busy"
+	if inv.Verb.Name == "inference" {
+		return &result.ClusterError{Text: text + ", and the predictions are not known", Remedy: "interrupt that code, and run this cell again"}
+	}
+	inv.out.Stderr(text + "\n")
 	return nil
 }
 

@@ -157,7 +157,7 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		e := &result.ClusterError{Text: err.Error(), Remedy: inv.session.Say("history --all") + " lists the runs", Code: 2}
 		if errors.Is(err, errNoEarlierRun) && h.GetEarlier() > 0 {
-			e.Text += fmt.Sprintf("; earlier clusters left %s in its directory", render.Plural(int64(h.GetEarlier()), "run"))
+			e.Text = fmt.Sprintf("this cluster has no earlier run to compare with; earlier ones left %s in its directory", render.Plural(int64(h.GetEarlier()), "run"))
 			e.Remedy = "add --all to compare with those"
 		}
 		return nil, e
@@ -179,7 +179,7 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 }
 
 // errNoEarlierRun says that a diff of one run lacks the other.
-var errNoEarlierRun = errors.New("there is no earlier run of this cluster to compare with")
+var errNoEarlierRun = errors.New("there is no earlier run to compare with")
 
 // chosenRuns returns the runs with these numbers, in their order. Without numbers it returns all, or for a diff the
 // last two; with one number a diff is from the run before it.

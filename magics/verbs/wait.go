@@ -132,7 +132,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 				return result.OfRun(m.Name, f.status), nil
 			}
 			if u.Msg.GetFinal() {
-				feedErr := inv.awaitFeed(ctx)
+				feedErr := inv.awaitFeed(ctx, session.AnswerTimeout)
 				v, err := f.end()
 				err = cmp.Or(err, f.fault, feedErr)
 				return v, broken.reason(err)

@@ -19,6 +19,11 @@ _ALIGNED = 64  # bytes: vectors that do not fit the memory are cut at multiples 
 _AGAIN = "; see the logs of the tasks that are named, then start the run again"
 
 
+def _explained(reason: str) -> str:
+    """A reason with what to do, unless it says so itself."""
+    return reason if "fault of tfcluster" in reason else reason + _AGAIN
+
+
 class GroupLink(Link):
     """The connection of a group: no descriptors come once the group is known."""
 
@@ -58,12 +63,12 @@ class Group:
     def _answer(self) -> dict[str, Any]:
         """The agent's next message; RuntimeError when it has ended, or the group is over."""
         if self._failed:
-            raise RuntimeError(f"a collective call failed: an earlier one had failed: {self._failed}{_AGAIN}")
+            raise RuntimeError(f"a collective call failed: an earlier one had failed: {_explained(self._failed)}")
         try:
             return self._link.receive()
         except Stopped as e:
             self._failed = e.reason
-            raise RuntimeError(f"a collective call failed: {e.reason}{_AGAIN}") from None
+            raise RuntimeError(f"a collective call failed: {_explained(e.reason)}") from None
 
     def _receive(self) -> dict[str, Any]:
         """The agent's next message; RuntimeError where it says that something has failed."""
@@ -75,8 +80,7 @@ class Group:
             reason = str(message["reason"])
             if not message.get("again"):
                 self._failed = reason
-            explained = message.get("again") or "fault of tfcluster" in reason
-            raise RuntimeError(f"a collective call failed: {reason}" + ("" if explained else _AGAIN))
+            raise RuntimeError("a collective call failed: " + (reason if message.get("again") else _explained(reason)))
         return message
 
     def _call(self, request: bytes, data: Iterable[Any], until: float, size: int, dtype: Any) -> list[Any]:

@@ -147,6 +147,13 @@ func (r *logReader) aggregating() bool {
 	return false
 }
 
+// nothingError says that logs can be read and do not have what was asked for. It is fs.ErrNotExist.
+type nothingError struct{ error }
+
+func (nothingError) Is(target error) bool { return target == fs.ErrNotExist }
+
+func nothing(format string, a ...any) error { return nothingError{fmt.Errorf(format, a...)} }
+
 // explain returns an error of one line that explains why there are no logs.
 func (r *logReader) explain(err error) error {
 	name := protocol.ApplicationName(r.id)
@@ -162,11 +169,11 @@ func (r *logReader) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s are those of user %s, and this user may not read them: %w", prefix, r.user(), err)
 	case err == nil && r.aggregating():
-		return fmt.Errorf("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
+		return nothing("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
 	case err == nil && r.query.Task != "":
-		return fmt.Errorf("%s contain nothing of %s: leave --task out to see which containers and files they have", prefix, r.query.Task)
+		return nothing("%s contain nothing of %s: leave --task out to see which containers and files they have", prefix, r.query.Task)
 	case err == nil:
-		return fmt.Errorf("%s are empty: none of its containers wrote anything", prefix)
+		return nothing("%s are empty: none of its containers wrote anything", prefix)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w", prefix, err)
 	case errors.Is(r.reportErr, protocol.ErrGone):
