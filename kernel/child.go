@@ -347,11 +347,12 @@ func (k *Kernel) childGone(c *child, err error) bool {
 	again := k.deaths < maxDeaths
 	outlook := "a new one is starting; variables are lost, clusters are not"
 	if !again {
-		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why
+		last := ""
 		if c != nil && c.tail.String() != "" {
-			k.broken += "; its last output: " + c.tail.String()
+			last = "; its last output: " + c.tail.String()
 		}
-		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; fix the cause, then restart the kernel"
+		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why + last
+		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)
 	if !again {

@@ -91,6 +91,11 @@ func TestHangingChild(t *testing.T) {
 func TestPythonMissing(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}, "--no-such-option-of-ipykernel", "--IPKernelApp.connection_file=/nowhere/at/all.json")
+	waiting := f.Execute("0")
+	if r := f.Executed(waiting, "error"); !strings.Contains(r.EValue, "is not started again; correct the cause, then restart the kernel; its last output: ") {
+		t.Errorf("the cell that waited: %+v", r)
+	}
+	f.Until(waiting)
 	id := f.Send("kernel_info_request", map[string]any{})
 	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python keeps ending") {
 		t.Errorf("kernel_info: %s", m.Content())

@@ -197,7 +197,7 @@ func (s *Spool) Close() error {
 	left, err := s.due()
 	s.unstage()
 	if err != nil || len(left) > 0 || s.hasRemovals() {
-		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they are stored in %s, and the next cluster on this host with that --dir uploads them", len(left), s.cfg.Dir, s.folder))
+		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they are stored in %s, and the next cluster on this host with --dir %s uploads them", len(left), s.cfg.Dir, s.folder, s.cfg.Dir))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
 		return fmt.Errorf("remove the folder on this machine from which files went to %s: %w", s.cfg.Dir, err)
