@@ -135,7 +135,7 @@ type lastTask struct {
 	over <-chan struct{}      // closed when its process has ended
 	done <-chan struct{}      // closed when its files were sent or given up
 	sent *clusterpb.FilesSent // the result, set before done is closed
-	kept bool                 // files that could be sent were not, and are kept
+	kept bool                 // files are kept, because sending them failed
 }
 
 // launch returns a copy of l with the run's folders on this disk, and starts synchronising

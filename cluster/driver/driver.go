@@ -64,7 +64,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, ready io.WriteClose
 	var in state.DriverInput
 	err := json.NewDecoder(stdin).Decode(&in)
 	if err != nil {
-		err = fmt.Errorf("read the request: the notebook or shell that started the driver ended before it had sent that: %w", err)
+		err = fmt.Errorf("the notebook or shell that started the driver ended before it had sent the request: %w", err)
 	} else {
 		err = d.prepare(ctx, in)
 	}

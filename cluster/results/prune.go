@@ -63,7 +63,7 @@ var ErrInUse = errors.New("a live cluster uses that folder: shut it down first")
 // nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
 // run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
 // directories for which live returns true; if root is one of them, it fails with ErrInUse. It goes on after
-// an error of one folder or run, and returns the first one, with the number of others.
+// an error of one folder or run, and returns the first one, with the number of all.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)

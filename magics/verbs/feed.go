@@ -205,7 +205,7 @@ func (inv *invocation) awaitFeed(ctx context.Context, limit time.Duration) error
 	}
 	const text = "the run is over, but the notebook's Python has not ended its feed: other code keeps it busy"
 	if inv.Verb.Name == "inference" {
-		return &result.ClusterError{Text: text + ", and the predictions are not known", Remedy: "interrupt that code, and run this cell again"}
+		return &result.ClusterError{Text: text + ", and the predictions are not known", Remedy: "interrupt that code, start the program again, and run this cell again"}
 	}
 	inv.out.Stderr(text + "\n")
 	return nil
