@@ -2,6 +2,7 @@ package runfiles
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,13 @@ func TestRefusedNames(t *testing.T) {
 	names, err := e.Refused()
 	if len(names) != 7 || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "a name contains a backslash, a name is not UTF-8, a path has") {
 		t.Errorf("refused: %q, %v", names, err)
+	}
+	for i := range maxRefused {
+		e.write(fmt.Sprintf(`many\%d`, i), "x")
+	}
+	e.round(true)
+	if names, _ = e.Refused(); len(names) != maxRefused {
+		t.Errorf("%d names of %d are returned", len(names), 7+maxRefused)
 	}
 	for _, name := range names {
 		if !utf8.ValidString(name) {

@@ -94,8 +94,11 @@ func (s *Sender) Left() []string {
 // ErrRefused is the error for files that are not sent because of their names.
 var ErrRefused = errors.New("the driver takes no such file")
 
-// Refused returns the files that the last Sync did not send because of their names, and an error with the reasons, which
-// wraps ErrRefused; nil if there are none.
+// maxRefused bounds how many names Refused returns: a program may write any number, and a message has 4 MB.
+const maxRefused = 200
+
+// Refused returns files that the last Sync did not send because of their names, at most maxRefused, and an error with the
+// reasons, which wraps ErrRefused; nil if there are none.
 func (s *Sender) Refused() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,6 +108,7 @@ func (s *Sender) Refused() ([]string, error) {
 	}
 	reasons := slices.Compact(slices.Sorted(maps.Values(s.refused)))
 	err := fmt.Errorf("%w: %s", ErrRefused, strings.Join(reasons, ", "))
+	names = names[:min(len(names), maxRefused)]
 	for i, name := range names {
 		names[i] = strings.ToValidUTF8(name, "\uFFFD") // as messages require
 	}
