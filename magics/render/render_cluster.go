@@ -8,6 +8,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
 // ExecutorRows is a row an executor, in people's order.
@@ -168,10 +169,11 @@ func noteLine(n *clusterpb.Note) string {
 	return at + NoteText(n)
 }
 
-// NoteText is a note in one line.
+// NoteText is a note's text, in one line and without control characters: it may have names of files that a program chose.
 func NoteText(n *clusterpb.Note) string {
+	text := termtext.Visible(strings.ReplaceAll(n.GetText(), "\n", " "))
 	if n.GetWarning() {
-		return "warning: " + n.GetText()
+		return "warning: " + text
 	}
-	return n.GetText()
+	return text
 }
