@@ -1,11 +1,14 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -186,7 +189,8 @@ func (l *Machine) describe(t *Task) string {
 	case e.GetOutOfMemory():
 		return fmt.Sprintf("%s ran out of memory and was killed by the kernel (SIGKILL; its cgroup's oom_kill rose)", where)
 	case e.GetSignal() != 0:
-		return fmt.Sprintf("%s was killed by signal %d (%s)", where, e.GetSignal(), signalName(e.GetSignal()))
+		s := syscall.Signal(e.GetSignal())
+		return fmt.Sprintf("%s was killed by signal %d (%s)", where, s, cmp.Or(unix.SignalName(s), s.String()))
 	case e.GetException() != "":
 		return fmt.Sprintf("%s failed: %s", where, firstLine(e.GetException()))
 	default:
@@ -209,18 +213,6 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 		f.ExitCode = e.GetCode()
 	}
 	return f
-}
-
-func signalName(n int32) string {
-	names := map[syscall.Signal]string{
-		syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGSEGV: "SIGSEGV", syscall.SIGABRT: "SIGABRT",
-		syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGILL: "SIGILL", syscall.SIGHUP: "SIGHUP", syscall.SIGPIPE: "SIGPIPE",
-		syscall.SIGQUIT: "SIGQUIT", syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2",
-	}
-	if s, ok := names[syscall.Signal(n)]; ok {
-		return s
-	}
-	return syscall.Signal(n).String()
 }
 
 func firstLine(s string) string {

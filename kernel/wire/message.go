@@ -120,14 +120,8 @@ func (m *Message) RawHeader() []byte { return m.Frames[m.at+2] }
 // Parent returns the encoded parent header.
 func (m *Message) Parent() []byte { return m.Frames[m.at+3] }
 
-// Metadata returns the encoded metadata.
-func (m *Message) Metadata() []byte { return m.Frames[m.at+4] }
-
 // Content returns the encoded content.
 func (m *Message) Content() []byte { return m.Frames[m.at+5] }
-
-// Buffers returns the frames after the content.
-func (m *Message) Buffers() [][]byte { return m.Frames[m.at+6:] }
 
 // ParentID returns the ID of the request that a message belongs to, or "".
 func (m *Message) ParentID() string { return field(m.Parent(), `"msg_id"`) }
