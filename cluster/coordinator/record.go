@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -94,7 +93,7 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 		t.status.Step, t.step = rep.GetStep(), now
 	}
 	t.rate(rep.GetStep(), now)
-	if loss, ok := rep.GetMetrics()["loss"]; ok && !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+	if loss, ok := rep.GetMetrics()["loss"]; ok && clusterpb.IsFinite(loss) {
 		t.status.Loss = &loss
 	}
 	r.chooseLead(id)
@@ -112,11 +111,10 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 		return moved
 	}
 	for name, v := range rep.GetMetrics() {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			p.Metrics[prefix+name] = v
+		p.Metrics[prefix+name] = v
+		if !clusterpb.IsFinite(v) {
 			continue
 		}
-		p.Metrics[prefix+name] = v
 		if !r.reports(prefix + name) {
 			r.single(prefix + name)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,10 +91,8 @@ func seconds(r Run) string { return strconv.FormatFloat(r.Status.GetSeconds(), '
 
 func metricTexts(r Run) map[string]string {
 	texts := map[string]string{}
-	for name, v := range r.Status.GetProgress().GetMetrics() {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			texts[name] = strconv.FormatFloat(v, 'g', 6, 64)
-		}
+	for name, v := range r.Status.GetProgress().FiniteMetrics() {
+		texts[name] = strconv.FormatFloat(v, 'g', 6, 64)
 	}
 	return texts
 }

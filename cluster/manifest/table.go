@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 )
@@ -35,13 +34,9 @@ func Tabulate(runs []Run) *Comparison {
 		all[i] = columnsOf(factsOf(r))
 		t.Rows = append(t.Rows, Row{
 			Run: r.Status.GetId(), Program: r.Status.GetProgram(), State: r.Status.GetState(), Seconds: r.Status.GetSeconds(),
-			Differing: map[string]string{}, Metrics: map[string]float64{},
+			Differing: map[string]string{}, Metrics: r.Status.GetProgress().FiniteMetrics(),
 		})
-		for name, v := range r.Status.GetProgress().GetMetrics() {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				continue
-			}
-			t.Rows[i].Metrics[name] = v
+		for name := range t.Rows[i].Metrics {
 			if !slices.Contains(t.Metrics, name) {
 				t.Metrics = append(t.Metrics, name)
 			}

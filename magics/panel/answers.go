@@ -114,13 +114,8 @@ func (c *comm) history(ctx context.Context, m message, chosen []int32) (runs []P
 func curvesOf(r *clusterpb.RunStatus) []Curve {
 	curves := []Curve{}
 	for _, s := range render.SortSeries(r.GetSeries()) {
-		curve := Curve{Name: s.GetName(), Steps: []int64{}, Values: []float64{}}
-		for i, v := range s.GetValues() {
-			if i < len(s.GetSteps()) && len(render.FiniteValues([]float64{v})) == 1 {
-				curve.Steps, curve.Values = append(curve.Steps, s.GetSteps()[i]), append(curve.Values, v)
-			}
-		}
-		curves = append(curves, curve)
+		steps, values := render.Points(s)
+		curves = append(curves, Curve{Name: s.GetName(), Steps: steps, Values: values})
 	}
 	return curves
 }

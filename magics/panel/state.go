@@ -146,7 +146,7 @@ func describeRun(r *clusterpb.RunStatus) *Run {
 	lines := r.GetFailure().GetLines()
 	out := &Run{
 		ID: r.GetId(), State: r.GetState(), Active: render.Active(r), Program: r.GetProgram(), Started: r.GetStartedUnix(),
-		Progress: render.ProgressText(r), Stall: r.GetStall(), Share: render.Share(r), Metrics: render.Finite(r.GetProgress().GetMetrics()),
+		Progress: render.ProgressText(r), Stall: r.GetStall(), Share: render.Share(r), Metrics: r.GetProgress().FiniteMetrics(),
 		Failure: r.GetFailure().GetSummary(), Task: r.GetFailure().GetTask(),
 	}
 	out.Lines = append([]string{}, lines[max(0, len(lines)-mostFailureLines):]...)

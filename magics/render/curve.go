@@ -13,34 +13,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Finite leaves out the metrics that are no number.
-func Finite(metrics map[string]float64) map[string]float64 {
-	out := map[string]float64{}
-	for name, v := range metrics {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			out[name] = v
-		}
-	}
-	return out
-}
-
-// FiniteValues leaves out the values that are no number.
-func FiniteValues(values []float64) []float64 {
-	out := make([]float64, 0, len(values))
-	for _, v := range values {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
 // Points are the finite values of a series and their steps.
 func Points(s *clusterpb.Series) (steps []int64, values []float64) {
 	n := min(len(s.GetSteps()), len(s.GetValues()))
 	steps, values = make([]int64, 0, n), make([]float64, 0, n)
 	for i, v := range s.GetValues()[:n] {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if clusterpb.IsFinite(v) {
 			steps, values = append(steps, s.GetSteps()[i]), append(values, v)
 		}
 	}
@@ -96,7 +74,7 @@ func Number(v float64) string {
 
 // Sparkline draws values in one line of text.
 func Sparkline(values []float64, columns int) string {
-	values = thin(FiniteValues(values), columns)
+	values = thin(slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !clusterpb.IsFinite(v) }), columns)
 	if len(values) < 2 {
 		return ""
 	}

@@ -107,7 +107,7 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 	if share := Share(st); share >= 0 {
 		b = b.Append(bar(share))
 	}
-	for _, line := range []string{ProgressText(st), metricsText(Finite(p.GetMetrics()))} {
+	for _, line := range []string{ProgressText(st), metricsText(p.FiniteMetrics())} {
 		if line != "" {
 			b = b.Line(line)
 		}
@@ -306,7 +306,7 @@ func HistoryView(h *clusterpb.HistoryReply) Bundle {
 			{Text: started},
 			{Text: Clock(r.GetSeconds())},
 			{Text: step},
-			{Text: metricsText(Finite(r.GetProgress().GetMetrics()))},
+			{Text: metricsText(r.GetProgress().FiniteMetrics())},
 			{Text: leaseText(r.GetAllocation(), r.GetAllocationState())},
 			{Text: command.Shorten(r.GetFailure().GetSummary(), 100), Tone: ToneFaint},
 		})

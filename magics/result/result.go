@@ -170,7 +170,7 @@ func (v *RunValue) String() string {
 // OfRun is the value of a run of that cluster.
 func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
 	v := &RunValue{
-		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: render.Finite(st.GetProgress().GetMetrics()),
+		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: st.GetProgress().FiniteMetrics(),
 		History: map[string][]float64{}, Steps: map[string][]int64{}, RunFolders: RunFolders{st.GetLogDir(), st.GetCheckpointDir(), st.GetExportDir()},
 		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
 	}
