@@ -178,7 +178,7 @@ func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir stri
 		r.own = r.files.Write(c.files.localPath(dir))
 	}
 	if err := r.own.Append(unwritten); err != nil {
-		return c.call(ctx, func() { c.noteOnce("metrics for TensorBoard could not be written: " + err.Error()) })
+		return c.call(ctx, func() { c.noteOnce("TensorBoard will lack metrics of the run, which goes on: " + err.Error()) })
 	}
 	return nil
 }
