@@ -7,7 +7,7 @@ import (
 )
 
 // ErrUntrusted reports a peer that exceeded a limit before it was trusted.
-var ErrUntrusted = errors.New("zmtp: a peer sent too much before a message with a valid signature")
+var ErrUntrusted = errors.New("a peer sent too much before a message with a valid signature")
 
 // Budget limits the memory of all peers that are not trusted, over all sockets with this Budget
 // in their Options. Its methods are safe for concurrent use.
