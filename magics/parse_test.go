@@ -67,7 +67,7 @@ func TestParseErrors(t *testing.T) {
 		"reserve --name ../x":                       "cluster name",
 		"reserve two":                               `"two" is one word too many`,
 		"reserve --db-kind spare":                   "want one of tracked, untracked, sidecar",
-		"reserve --kind sidecar":                    "--kind is for one role: --worker-kind",
+		"reserve --kind sidecar":                    "--kind is for one role, whose name it needs, as in --worker-kind",
 		"reserve --worker-depends-on PS":            `want roles, like ps,db, not "PS"`,
 		"reserve --worker-end-within soon":          "want a duration",
 		"reserve --framework torch":                 `no "torch": did you mean pytorch?`,

@@ -172,7 +172,7 @@ func (b *binder) long(text string) error {
 		return b.unknownOption("--" + name)
 	}
 	if o.PerRole == OnlyFor && role == "" {
-		return Usagef(b.Verb, "--%s is for one role: --worker-%s %s", name, name, o.meta())
+		return Usagef(b.Verb, "--%s is for one role, whose name it needs, as in --worker-%s %s", name, name, o.meta())
 	}
 	return b.take(o, role, name, given, hasValue)
 }

@@ -176,7 +176,7 @@ func (m *Handle) OpenBoard(ctx context.Context) (path string, err error) {
 // boardPath returns the path of an opened TensorBoard.
 func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	if r.GetError() != "" {
-		return "", &result.ClusterError{Text: r.GetError(), Remedy: s.Say("doctor") + " checks TensorBoard's Python"}
+		return "", &result.ClusterError{Text: r.GetError()}
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {

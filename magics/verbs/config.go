@@ -39,7 +39,8 @@ func (inv *invocation) configure(ctx context.Context) error {
 	}
 	profiles, options := map[string]settings{}, configurable(inv.session.Options.Engines)
 	dir := inv.workingDir(ctx)
-	for _, file := range configFiles(dir) {
+	files := configFiles(dir)
+	for _, file := range files {
 		options.foreign = filepath.Dir(file) == dir
 		if err := options.read(file, found, profiles); err != nil {
 			return &command.UsageError{Text: file + ": " + err.Error()}
@@ -48,7 +49,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 	if profile != "" {
 		of, ok := profiles[profile]
 		if !ok {
-			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one, or choose one of: %s", profile, profile, orNone(slices.Sorted(maps.Keys(profiles))))
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s, or choose one of: %s", profile, profile, files[len(files)-2], orNone(slices.Sorted(maps.Keys(profiles))))
 		}
 		maps.Copy(found, of)
 	}
@@ -143,7 +144,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 			base = o.Name
 		}
 		if c.foreign && slices.Contains(choosing, base) {
-			return fmt.Errorf("%s chooses what runs, which a file that came with a folder may not: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
+			return fmt.Errorf("%s chooses what runs, which the file of a notebook's folder may not, because others may have written it: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
 		}
 		if !slices.Contains(c.names, name) && o == nil {
 			if near := command.Nearest(name, c.names); near != "" {
@@ -194,7 +195,7 @@ func settingTexts(v any) ([]string, error) {
 		}
 		return texts, nil
 	default:
-		return nil, fmt.Errorf("a value of type %T cannot be used: give a text, a number, true or false, a list or a table", v)
+		return nil, errors.New("a date or time cannot be used: give a text, a number, true or false, a list or a table")
 	}
 }
 
