@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +17,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// settings are values of options by name, as a user types them.
-type settings map[string][]string
+// settings are values of options by name.
+type settings map[string]setting
+
+// setting is the values of an option as a user types them, and where they are from, for errors.
+type setting struct {
+	texts  []string
+	source string
+}
 
 // profileTable is the name of the table of profiles in a configuration file.
 const profileTable = "profile"
@@ -41,8 +46,8 @@ func (inv *invocation) configure(ctx context.Context) error {
 	dir := inv.workingDir(ctx)
 	files := configFiles(dir)
 	for _, file := range files {
-		options.foreign = filepath.Dir(file) == dir
-		if err := options.read(file, found, profiles); err != nil {
+		options.file, options.foreign = file, filepath.Dir(file) == dir
+		if err := options.read(found, profiles); err != nil {
 			return &command.UsageError{Text: file + ": " + err.Error()}
 		}
 	}
@@ -53,14 +58,13 @@ func (inv *invocation) configure(ctx context.Context) error {
 		}
 		maps.Copy(found, of)
 	}
-	variables := map[string]string{} // of settings that the environment has, by option
 	for _, name := range options.names {
 		variable := "TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if v := os.Getenv(variable); v != "" {
-			found[name], variables[name] = []string{v}, variable+" in the environment"
+			found[name] = setting{[]string{v}, variable + " in the environment"}
 		}
 	}
-	return inv.apply(found, variables)
+	return inv.apply(found)
 }
 
 func orNone(names []string) string {
@@ -92,7 +96,8 @@ func userConfigDir() string {
 type configOptions struct {
 	names   []string
 	reserve command.Verb // its options may be for one role
-	foreign bool         // the file that is read came with the notebook folder
+	file    string       // is read
+	foreign bool         // the file came with the notebook folder
 }
 
 // choosing are options that choose what runs at a reserve, before a program is started.
@@ -108,10 +113,10 @@ func configurable(engines cluster.Engines) configOptions {
 	return c
 }
 
-// read adds the settings and profiles of a file, if it exists.
-func (c *configOptions) read(file string, into settings, profiles map[string]settings) error {
+// read adds the settings and profiles of the file, if it exists.
+func (c *configOptions) read(into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
-	if _, err := toml.DecodeFile(file, &raw); err != nil {
+	if _, err := toml.DecodeFile(c.file, &raw); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
 		}
@@ -156,7 +161,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		into[name] = texts
+		into[name] = setting{texts, c.file}
 	}
 	return nil
 }
@@ -199,13 +204,10 @@ func settingTexts(v any) ([]string, error) {
 	}
 }
 
-// apply adds every setting that the verb has, the command lacks and its backend supports. Those
-// without a variable are of a configuration file.
-func (inv *invocation) apply(found settings, variables map[string]string) error {
-	set := func(name string) error {
-		return inv.Set(name, found[name], cmp.Or(variables[name], "a configuration file (config.toml or tfcluster.toml)"))
-	}
-	if texts := found["backend"]; len(texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
+// apply adds every setting that the verb has, the command lacks and its backend supports.
+func (inv *invocation) apply(found settings) error {
+	set := func(name string) error { return inv.Set(name, found[name].texts, found[name].source) }
+	if len(found["backend"].texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
 		if err := set("backend"); err != nil {
 			return err
 		}
@@ -215,7 +217,7 @@ func (inv *invocation) apply(found settings, variables map[string]string) error 
 	var later []string // for one role: the roles are known at the end
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		o := inv.Verb.Lookup(name)
-		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name]) == 0 {
+		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name].texts) == 0 {
 			continue
 		}
 		if inv.Verb.Option(name) == nil {
