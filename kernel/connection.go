@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func ReadConnection(path string) (*Connection, error) {
 		Secret string `json:"curve_secretkey"`
 	}
 	c := &Connection{}
-	if err := errors.Join(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
+	if err := cmp.Or(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
 		return nil, fmt.Errorf("read connection file %s: it is not the JSON of a connection file: %w; start the kernel again, with a new file", path, err)
 	}
 	switch {
