@@ -56,7 +56,7 @@ func TestParseErrors(t *testing.T) {
 		"reserve --chief=1":                         "--chief takes no value",
 		"reserve --memory 4x":                       `want a size like 512m or 4g, not "4x"`,
 		"reserve --memory 4":                        "did you forget the unit?",
-		"reserve --memory 99999999t":                "more than a size can be",
+		"reserve --memory 99999999t":                "more than the maximum of 1024t: want a size",
 		"reserve --idle 0s":                         "out of range",
 		"reserve --idle 100000h":                    "out of range",
 		"reserve --timeout soon":                    "want a duration like 30s, 10m or 2h",

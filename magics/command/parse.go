@@ -197,7 +197,7 @@ func (b *binder) short(text string) error {
 func (b *binder) take(o *Option, role, name, given string, hasValue bool) error {
 	switch {
 	case o.Kind == KindFlag && hasValue:
-		return Usagef(b.Verb, "--%s takes no value", name)
+		return Usagef(b.Verb, "--%s takes no value: leave out = and what follows it", name)
 	case o.takesValue() && !hasValue:
 		if b.at >= len(b.tokens) {
 			return Usagef(b.Verb, "--%s needs a value: --%s %s", name, name, o.meta())
@@ -212,7 +212,7 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 		given = o.Bare
 	}
 	if b.Seen[name] && !o.Repeat {
-		return Usagef(b.Verb, "--%s is given twice", name)
+		return Usagef(b.Verb, "--%s is given twice: give it once", name)
 	}
 	b.Seen[name] = true
 	val, err := o.read(given)

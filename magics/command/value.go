@@ -122,7 +122,7 @@ func ParseSize(s string) (int64, error) {
 	f = math.Ldexp(f, shift)
 	switch {
 	case err != nil || f > maxSize:
-		return 0, fmt.Errorf("%s is more than a size can be: want one like 512m or 4g", Shorten(s, 40))
+		return 0, fmt.Errorf("%s is more than the maximum of 1024t: want a size like 512m or 4g", Shorten(s, 40))
 	case f < 1<<20:
 		return 0, fmt.Errorf("%s is less than a megabyte: did you forget the unit? Like 512m or 4g", Shorten(s, 40))
 	}

@@ -206,7 +206,7 @@ func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err
 	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version; shut it down and reserve it again", cluster, ErrNoLines)
+		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version of tfcluster; shut the cluster down and reserve it again", cluster, ErrNoLines)
 	case err != nil:
 		return "", m.Explain(err)
 	case !isBoardPath(r.GetPath()):
