@@ -73,6 +73,8 @@ func TestParseErrors(t *testing.T) {
 		"reserve --framework torch":                 `no "torch": did you mean pytorch?`,
 		"start --again main_fun":                    "--again uses the last program",
 		"start --args a main_fun 1":                 "exclude each other",
+		"start --resume 3 main_fun":                 "write --resume=3",
+		"history --prune 1d":                        "write --prune=1d",
 		"start --resume=x main_fun":                 "want last or the number of a run",
 		"start --show everyone! main_fun":           "want all, a role like chief or a task like worker:1",
 		"logs --grep (":                             "--grep:",

@@ -210,6 +210,11 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 		b.at++
 	case o.Bare != "" && !hasValue:
 		given = o.Bare
+		if b.at < len(b.tokens) {
+			if next := b.tokens[b.at].text; o.takes(next) {
+				return Usagef(b.Verb, "--%s %s: write --%s=%s, without a space", name, next, name, next)
+			}
+		}
 	}
 	if b.Seen[name] && !o.Repeat {
 		return Usagef(b.Verb, "--%s is given twice: give it once", name)

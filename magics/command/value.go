@@ -85,6 +85,12 @@ func (o *Option) read(given string) (Value, error) {
 	return v, err
 }
 
+// takes reports whether a text is a value of an option.
+func (o *Option) takes(text string) bool {
+	_, err := o.read(text)
+	return err == nil
+}
+
 func readCount(s string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < low || n > high {

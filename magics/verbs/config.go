@@ -54,7 +54,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 	if profile != "" {
 		of, ok := profiles[profile]
 		if !ok {
-			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s, or choose one of: %s", profile, profile, files[len(files)-2], orNone(slices.Sorted(maps.Keys(profiles))))
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s%s", profile, profile, files[len(files)-2], orOneOf(slices.Sorted(maps.Keys(profiles))))
 		}
 		maps.Copy(found, of)
 	}
@@ -67,11 +67,11 @@ func (inv *invocation) configure(ctx context.Context) error {
 	return inv.apply(found)
 }
 
-func orNone(names []string) string {
+func orOneOf(names []string) string {
 	if len(names) == 0 {
-		return "none"
+		return ""
 	}
-	return strings.Join(names, ", ")
+	return ", or choose one of: " + strings.Join(names, ", ")
 }
 
 // configFiles returns the configuration files, lowest precedence first.
