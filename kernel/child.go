@@ -355,7 +355,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 			last = "; its last output: " + c.tail.String()
 		}
 		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why + last
-		outlook = "it did not start, or ended right after that, " + strconv.Itoa(k.deaths) + " times, and is not started again; correct the cause, then restart the kernel" + last
+		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)
 	if !again {

@@ -61,7 +61,7 @@ func (a *allowance) take(n int64) error {
 	}
 	if more := a.held - untrustedFree - a.reserved; more > 0 {
 		if !a.budget.take(more) {
-			return fmt.Errorf("%w: untrusted peers use too much memory", ErrUntrusted)
+			return fmt.Errorf("%w: all peers without one use too much memory together", ErrUntrusted)
 		}
 		a.reserved += more
 	}
