@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"docs":                       {},
 	"magics/advisories":          {},
 	"magics/verbs":               {"docs", "magics/advisories", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/fault", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state", "rdma/fabric", "cluster/git", "cluster/manifest", "cluster/verdict"},
-	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb"},
+	"magics/feeding":             {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb", "cluster/fault"},
 	"magics/session":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/fault", "cluster/results", "cluster/state"},
 	"magics/bridge":              {"magics/command", "magics/render", "magics/result", "cluster", "cluster/fault", "cluster/state", "cluster/unixsock"},
 	"magics/result":              {"magics/command", "magics/render", "cluster/clusterpb"},

@@ -117,9 +117,9 @@ func (w *wheelInstall) refuse(t *target) error {
 	if t.options["python"] {
 		other := python.ShellQuoted(t.python)
 		if w.python == "" {
-			return fmt.Errorf("--python: the kernel that pip installed keeps its Python; install it for the other: %s tfcluster, or, for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
+			return fmt.Errorf("--python: the kernel that pip installed keeps its Python: install tfcluster for the other with %s tfcluster, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
 		}
-		return fmt.Errorf("--python: the kernel that pip installed runs %s; for a kernel of this user with the other: tfcluster install --user --python %s; for tasks of a shell alone, set TFCLUSTER_PYTHON=%s", w.python, other, other)
+		return fmt.Errorf("--python: the kernel that pip installed keeps its Python, %s: add a kernel with the other by tfcluster install --user --python %s, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", w.python, other, other)
 	}
 	if t.options["tensorboard-python"] {
 		return fmt.Errorf("--tensorboard-python has no effect on the kernel that pip installed, and nothing was changed: set TFCLUSTER_TENSORBOARD_PYTHON=%s in the environment of the Jupyter server, and start it again", python.ShellQuoted(t.tensorboard))

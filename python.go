@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,7 +109,7 @@ func readSpec(t jupyterext.Target) (argv []string, env map[string]string, err er
 		Env  map[string]string
 	}
 	if err := json.Unmarshal(b, &spec); err != nil {
-		return nil, nil, fmt.Errorf("the kernelspec that tfcluster install wrote below %s cannot be read: %w; install again", t.Data, err)
+		return nil, nil, err
 	}
 	return spec.Argv, spec.Env, nil
 }

@@ -2,13 +2,13 @@ package jupyterext
 
 import (
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // The built extension is committed, so that neither build nor install needs Node.
@@ -21,9 +21,9 @@ var kernelspec embed.FS
 
 // Names below Jupyter's data folder.
 const (
-	extensionName  = "tfcluster-lab"
-	kernelName     = "tfcluster"
-	stagingPattern = ".tfcluster-staging-*"
+	extensionName = "tfcluster-lab"
+	kernelName    = "tfcluster"
+	stagingPrefix = ".tfcluster-staging-"
 )
 
 // Target has Jupyter's folders: Data for kernels and labextensions, Config for the server's configuration.
@@ -68,12 +68,6 @@ func PrefixTarget(dir string) Target {
 // JupyterLab shows the kernel and the extension after the page is reloaded; for the entry the server must
 // be restarted.
 func (t Target) Install(binary string, kernelJSON []byte) error {
-	if !filepath.IsAbs(binary) {
-		return fmt.Errorf("install into Jupyter: the path of tfcluster is not absolute but %q: this is a fault of tfcluster: report it", binary)
-	}
-	if !json.Valid(kernelJSON) {
-		return errors.New("install into Jupyter: the kernelspec is not JSON: this is a fault of tfcluster: report it")
-	}
 	if err := t.removeStaging(); err != nil {
 		return err
 	}
@@ -115,12 +109,12 @@ func (t Target) Uninstall() error {
 
 // removeStaging removes the files of an interrupted install.
 func (t Target) removeStaging() error {
-	left, err := filepath.Glob(filepath.Join(t.Data, stagingPattern))
-	if err != nil {
-		return fmt.Errorf("find the files of an interrupted install in %s: %w", t.Data, err)
-	}
-	for _, dir := range left {
-		if err := os.RemoveAll(dir); err != nil {
+	left, _ := os.ReadDir(t.Data) // a folder that is not there or cannot be read is named when it is written to
+	for _, e := range left {
+		if !strings.HasPrefix(e.Name(), stagingPrefix) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(t.Data, e.Name())); err != nil {
 			return fmt.Errorf("remove the files of an interrupted install: %w; remove them by hand and install again", err)
 		}
 	}
@@ -134,7 +128,7 @@ func (t Target) replaceFolder(name string, fill func(dir string) error) error {
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
 		return err
 	}
-	staging, err := os.MkdirTemp(t.Data, stagingPattern)
+	staging, err := os.MkdirTemp(t.Data, stagingPrefix)
 	if err != nil {
 		return err
 	}

@@ -84,12 +84,12 @@ func (k *Kernel) startChild() (*child, error) {
 	conn := *k.conn
 	conn.IP, conn.Transport = filepath.Join(dir.path, "k"), "ipc"
 	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
-	b, err := json.Marshal(conn)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("encode the connection file of the notebook's Python: %w", err), dir.remove())
-	}
 	file := filepath.Join(dir.path, "connection.json")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
+	b, err := json.Marshal(conn)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there or set TMPDIR", err), dir.remove())
 	}
 	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.ChildArgs...)
@@ -124,11 +124,11 @@ func (c *child) connect() error {
 			}
 			select {
 			case <-c.dead:
-				return errors.New("the notebook's Python ended while it started")
+				return errEarly
 			case <-c.k.ctx.Done():
 				return errEnd
 			case <-deadline:
-				return fmt.Errorf("the notebook's Python was not ready after %s", startLimit)
+				return fmt.Errorf("the notebook's Python was not ready after %s, and was ended", startLimit)
 			case <-time.After(socketPoll):
 			}
 		}
@@ -155,7 +155,7 @@ func (c *child) connect() error {
 	select { // ipykernel before version 7 sends no welcome; its subscriptions take effect immediately
 	case <-c.connected:
 	case <-c.dead:
-		return errors.New("the notebook's Python ended while it started")
+		return errEarly
 	case <-time.After(500 * time.Millisecond):
 	}
 	return nil
@@ -173,17 +173,20 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 			return nil
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("connect to the notebook's Python: %w", err)
+			return fmt.Errorf("the notebook's Python broke the connection while it started: %w", err)
 		}
 		select {
 		case <-c.dead:
-			return errors.New("the notebook's Python ended while it started")
+			return errEarly
 		case <-c.k.ctx.Done():
 			return errEnd
 		case <-time.After(socketPoll):
 		}
 	}
 }
+
+// errEarly reports a child that ended before the kernel was connected with it.
+var errEarly = errors.New("the notebook's Python ended while it started")
 
 // socketPoll is the interval of checks on a starting child.
 const socketPoll = 2 * time.Millisecond
@@ -352,7 +355,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 			last = "; its last output: " + c.tail.String()
 		}
 		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why + last
-		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
+		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)
 	if !again {

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,14 +38,14 @@ var ErrCurve = errors.New("its CURVE keys cannot be used")
 func ReadConnection(path string) (*Connection, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("the connection file of Jupyter's cannot be opened: %w; start the kernel again", err)
+		return nil, fmt.Errorf("Jupyter's connection file cannot be opened: %w; start the kernel again", err)
 	}
 	var keys struct {
 		Public string `json:"curve_publickey"`
 		Secret string `json:"curve_secretkey"`
 	}
 	c := &Connection{}
-	if err := errors.Join(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
+	if err := cmp.Or(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
 		return nil, fmt.Errorf("read connection file %s: it is not the JSON of a connection file: %w; start the kernel again, with a new file", path, err)
 	}
 	switch {

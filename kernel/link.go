@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bufio"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -56,7 +55,7 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 	}
 	if err != nil {
 		_ = nc.Close() // unused
-		return nil, fmt.Errorf("begin the connection (ZMTP): %w", err)
+		return nil, err
 	}
 	if l.direct = zmtp.TryWrite(nc); l.direct == nil {
 		l.direct = func([]byte) int { return 0 }

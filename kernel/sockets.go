@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 
 	"github.com/tfcluster/tfcluster/cluster/handshake"
@@ -40,15 +40,15 @@ func (k *Kernel) open() error {
 	pub.Note = k.droppedNote
 	router := func(port int, opt zmtp.Options) *zmtp.Router {
 		r, rerr := zmtp.ListenRouter(k.conn.endpoint(port), opt)
-		err = errors.Join(err, rerr)
+		err = cmp.Or(err, rerr) // one is enough: the others fail alike
 		return r
 	}
 	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort, beat), router(k.conn.ControlPort, opt), router(k.conn.StdinPort, opt)
 	shell, serr := zmtp.ServeRouter(k.conn.endpoint(k.conn.ShellPort), opt, k.fromClient)
-	k.shell, err = shell, errors.Join(err, serr)
+	k.shell, err = shell, cmp.Or(err, serr)
 	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
 	k.iopub = x
-	if err = errors.Join(err, xerr); err != nil {
+	if err = cmp.Or(err, xerr); err != nil {
 		return fmt.Errorf("open the kernel's sockets: %w; start the kernel again, which chooses other ports", err)
 	}
 	return nil

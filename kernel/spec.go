@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/json"
-	"fmt"
 )
 
 // Spec is a kernelspec (https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs).
@@ -28,7 +27,7 @@ func NewSpec(displayName string, argv []string, env map[string]string) Spec {
 func (s Spec) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
-		return nil, fmt.Errorf("encode kernelspec: %w", err)
+		return nil, err
 	}
 	return append(b, '\n'), nil
 }

@@ -77,10 +77,10 @@ func TestConfiguration(t *testing.T) {
 // TestConfigurationErrorSource: the error of a wrong value says where the value is from.
 func TestConfigurationErrorSource(t *testing.T) {
 	for name, tt := range map[string]struct{ file, variable, want string }{
-		"a file":            {file: "memory = \"much\"\n", want: "a configuration file (config.toml or tfcluster.toml): reserve: --memory: "},
+		"a file":            {file: "memory = \"much\"\n", want: "/tfcluster.toml: reserve: --memory: "},
 		"the environment":   {variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: "},
 		"both, the later":   {file: "memory = \"4g\"\n", variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: "},
-		"an option of role": {file: "worker_memory = \"much\"\n", variable: "4g", want: "a configuration file (config.toml or tfcluster.toml): reserve: --worker-memory: "},
+		"an option of role": {file: "worker_memory = \"much\"\n", variable: "4g", want: "/tfcluster.toml: reserve: --worker-memory: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -92,7 +92,7 @@ func TestConfigurationErrorSource(t *testing.T) {
 			s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), WorkingDir: work})
 			t.Cleanup(s.Close)
 			_, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), nil)
-			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || !result.NewReport(err).Usage {
+			if err == nil || !strings.HasPrefix(strings.TrimPrefix(err.Error(), work), tt.want) || !result.NewReport(err).Usage {
 				t.Errorf("the error is %v, want %s", err, tt.want)
 			}
 		})

@@ -304,7 +304,7 @@ func TestDeadPython(t *testing.T) {
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
 	_, err := runCode(t.Context(), s, "%tfcluster start main_fun", newRecord(), nil)
-	if !errors.As(err, new(*result.ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
+	if r := result.NewReport(err); r == nil || r.Name != "ClusterError" || !strings.Contains(r.Value, "does not answer") {
 		t.Errorf("start without Python says %v", err)
 	}
 	if _, err := runCode(t.Context(), s, "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {

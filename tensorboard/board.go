@@ -291,14 +291,12 @@ func awaitReady(ctx context.Context, r *os.File) error {
 
 func logCause(log string) string {
 	b, err := os.ReadFile(log)
-	b = bytes.TrimSpace(b)
-	if err != nil || len(b) == 0 {
-		return ""
+	last := ""
+	if b = bytes.TrimSpace(b); err == nil && len(b) > 0 {
+		last = ": " + string(b[bytes.LastIndexByte(b, '\n')+1:])
 	}
-	lines := strings.Split(string(b), "\n")
-	last := ": " + lines[len(lines)-1]
 	if strings.Contains(last, "No module named") { // pkg_resources is another requirement
-		last += `; "pip install tensorboard 'setuptools<81'" there, or name another Python with TFCLUSTER_TENSORBOARD_PYTHON`
+		return last + `; "pip install tensorboard 'setuptools<81'" there, or name another Python with TFCLUSTER_TENSORBOARD_PYTHON`
 	}
-	return last
+	return last + "; %tfcluster doctor checks that Python"
 }

@@ -93,7 +93,7 @@ func route(dir string) http.Handler {
 			return
 		}
 		if _, err := os.Stat(socket); err != nil {
-			http.Error(w, "this cluster's TensorBoard is gone", http.StatusNotFound)
+			http.Error(w, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another", http.StatusNotFound)
 			return
 		}
 		transport := unixTransport(socket)
@@ -106,7 +106,7 @@ func route(dir string) http.Handler {
 			Transport:      transport,
 			ModifyResponse: func(r *http.Response) error { withoutHardened(r); return nil },
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-				http.Error(w, "this cluster's TensorBoard does not answer: "+err.Error(), http.StatusBadGateway)
+				http.Error(w, "this cluster's TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again", http.StatusBadGateway)
 			},
 		}
 		proxy.ServeHTTP(w, r)

@@ -91,7 +91,7 @@ func withScript(r *http.Response) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("read TensorBoard's page: %w; reload the page", err)
+		return fmt.Errorf("read TensorBoard's page: %w", err)
 	}
 	body = bytes.Replace(body, []byte("<head>"), []byte(`<head><script src="`+getOnlyName+`"></script>`), 1)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

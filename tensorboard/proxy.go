@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -122,10 +123,10 @@ func rewritePage(r *http.Response) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("read TensorBoard's page: %w; reload the page", err)
+		return fmt.Errorf("read TensorBoard's page: %w", err)
 	}
 	if len(body) > most {
-		return fmt.Errorf("TensorBoard's page is larger than %d bytes, so it is not TensorBoard's: see the version of TensorBoard in TFCLUSTER_TENSORBOARD_PYTHON", most)
+		return errors.New("its page is too large to be TensorBoard's: check the package tensorboard in TFCLUSTER_TENSORBOARD_PYTHON")
 	}
 	body = bytes.ReplaceAll(body, []byte("url(/font-roboto/"), []byte("url(./font-roboto/"))
 	r.Body = io.NopCloser(bytes.NewReader(body))

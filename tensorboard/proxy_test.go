@@ -158,8 +158,8 @@ func TestWhoMayAsk(t *testing.T) {
 		"/":                                                      {404, "404 page not found\n"},
 		"/../brave-otter/" + testToken + "/":                     {404, "404 page not found\n"},
 		"/%2e%2e/" + testToken + "/":                             {404, "404 page not found\n"},
-		"/a%2Fb/" + testToken + "/":                              {404, "this cluster's TensorBoard is gone\n"},
-		"/gone/" + testToken + "/":                               {404, "this cluster's TensorBoard is gone\n"},
+		"/a%2Fb/" + testToken + "/":                              {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
+		"/gone/" + testToken + "/":                               {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
 	} {
 		resp, body := get(t, client, path)
 		if resp.StatusCode != want.status || body != want.body {

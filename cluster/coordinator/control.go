@@ -358,6 +358,8 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 		switch {
 		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
 			problem = status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
+		case c.runs.planning && !req.GetForce():
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is about to begin: %%tfcluster stop ends it when it has begun, %%tfcluster shutdown --force ends the cluster at once", c.runs.lastRun+1)
 		case c.lc.Busy() && !req.GetForce():
 			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: %%tfcluster stop ends it, %%tfcluster shutdown --force ends both", c.runs.lastRun)
 		default:

@@ -178,7 +178,11 @@ func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir stri
 		r.own = r.files.Write(c.files.localPath(dir))
 	}
 	if err := r.own.Append(unwritten); err != nil {
-		return c.call(ctx, func() { c.noteOnce("metrics for TensorBoard could not be written: " + err.Error()) })
+		text := "TensorBoard will lack metrics of the run, which goes on: " + err.Error()
+		if remedy := lifecycle.HostRemedy(text, ""); remedy != "" {
+			text += "; " + remedy
+		}
+		return c.call(ctx, func() { c.noteOnce(text) })
 	}
 	return nil
 }

@@ -69,3 +69,23 @@ func TestResumeBesideTheLoop(t *testing.T) {
 		t.Errorf("the next start: %v", err)
 	}
 }
+
+// TestShutdownBeforeRun: a cluster whose next run is being prepared is not released, unless by force.
+func TestShutdownBeforeRun(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	var err error
+	c.do(func() {
+		_, err = c.plan(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(*clusterpb.ShutdownUpdate) {}}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err == nil || !strings.Contains(err.Error(), "run 1 is about to begin") {
+		t.Errorf("it answers %v", err)
+	}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{Force: true}, stream); err != nil {
+		t.Errorf("by force it answers %v", err)
+	}
+}

@@ -71,12 +71,12 @@ func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 	s.peerNonce = binary.BigEndian.Uint64(short)
 	public, secret, err := box.GenerateKey(s.random)
 	if err != nil {
-		return nil, fmt.Errorf("make a key for the connection: %w", err)
+		return nil, err
 	}
 	long := make([]byte, 2*longNonce)
 	for _, b := range [][]byte{s.cookieKey[:], long} {
 		if _, err := io.ReadFull(s.random, b); err != nil {
-			return nil, fmt.Errorf("make a nonce: %w", err)
+			return nil, err
 		}
 	}
 	forCookie, forWelcome := long[:longNonce], long[longNonce:]
@@ -89,25 +89,22 @@ func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 // is in the cookie. The client must prove that it has the secret key of C, which may be any.
 func (s *curveServer) initiate(body []byte) (metadata []byte, err error) {
 	if len(body) < initiateSize || string(body[:len(initiateName)]) != initiateName {
-		return nil, fmt.Errorf("%w: not an INITIATE", ErrHandshake)
+		return nil, fmt.Errorf("%w: its second command is not an INITIATE", ErrHandshake)
 	}
 	cookie, rest := body[len(initiateName):len(initiateName)+cookieSize], body[len(initiateName)+cookieSize:]
 	if subtle.ConstantTimeCompare(cookie, s.cookie) == 0 {
-		return nil, fmt.Errorf("%w: INITIATE with another connection's cookie", ErrHandshake)
+		return nil, fmt.Errorf("%w: its INITIATE has another connection's cookie", ErrHandshake)
 	}
 	short := rest[:shortNonce]
 	if err := s.advance(short); err != nil {
 		return nil, err
 	}
-	keys, ok := secretbox.Open(nil, cookie[longNonce:], nonce("COOKIE--", cookie[:longNonce]), &s.cookieKey)
-	if !ok {
-		return nil, fmt.Errorf("%w: INITIATE with a bad cookie", ErrHandshake)
-	}
+	keys, _ := secretbox.Open(nil, cookie[longNonce:], nonce("COOKIE--", cookie[:longNonce]), &s.cookieKey) // it is the cookie that was sent
 	client, secret := (*[keySize]byte)(keys[:keySize]), (*[keySize]byte)(keys[keySize:])
 	box.Precompute(&s.session, client, secret)
 	plain, ok := box.OpenAfterPrecomputation(nil, rest[shortNonce:], nonce("CurveZMQINITIATE", short), &s.session)
 	if !ok {
-		return nil, fmt.Errorf("%w: INITIATE does not decrypt", ErrHandshake)
+		return nil, fmt.Errorf("%w: its INITIATE does not decrypt, so it was changed on the way", ErrHandshake)
 	}
 	permanent, long := (*[keySize]byte)(plain[:keySize]), plain[keySize:keySize+longNonce]
 	if isWeak(permanent) {
@@ -172,7 +169,7 @@ func curveHandshake(nc net.Conn, fr *frameReader, kind socketKind, s *curveServe
 	}
 	ready, out, in := s.ready(ownMetadata(kind))
 	if err := sendCommand(nc, ready); err != nil {
-		return nil, nil, fmt.Errorf("send READY: %w", err)
+		return nil, nil, err
 	}
 	fr.opener = in
 	return identity, out, nil
@@ -189,7 +186,7 @@ func curveExchange(nc net.Conn, fr *frameReader, s *curveServer) (metadata []byt
 		return nil, err
 	}
 	if err := sendCommand(nc, welcome); err != nil {
-		return nil, fmt.Errorf("send WELCOME: %w", err)
+		return nil, err
 	}
 	body, err := readCommand(fr, "INITIATE", initiateSize+maxReady)
 	if err != nil {

@@ -29,10 +29,10 @@ const allocStep = 1 << 20
 
 // Errors of a peer that violates the protocol or the limits; its connection is closed.
 var (
-	ErrFrameTooLong   = errors.New("zmtp: the peer sent a longer frame than is allowed")
-	ErrMessageTooLong = errors.New("zmtp: the peer sent a longer message than is allowed")
-	ErrTooManyFrames  = errors.New("zmtp: the peer sent a message of too many frames")
-	ErrBadFrame       = errors.New("zmtp: the peer sent a malformed frame, so it is no working Jupyter client")
+	ErrFrameTooLong   = errors.New("the peer sent a longer frame than is allowed")
+	ErrMessageTooLong = errors.New("the peer sent a longer message than is allowed")
+	ErrTooManyFrames  = errors.New("the peer sent a message of too many frames")
+	ErrBadFrame       = errors.New("the peer sent a malformed frame, so it is no working Jupyter client")
 )
 
 // Message is the frames of one ZeroMQ message. Passing a message to a Send method transfers it

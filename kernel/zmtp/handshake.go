@@ -16,7 +16,7 @@ import (
 
 // ErrHandshake reports a peer rejected during the handshake; the wrapping error contains the
 // reason.
-var ErrHandshake = errors.New("zmtp: a client's connection is refused")
+var ErrHandshake = errors.New("a client's connection is refused")
 
 // The greeting (RFC 23, "The Greeting"): signature, version, mechanism, as-server, filler.
 const (
@@ -77,7 +77,7 @@ const holdMechanism = time.Second
 func greet(nc net.Conn, r io.Reader, mechanism string) error {
 	g := greeting(mechanism)
 	if _, err := nc.Write(g[:mechanismStart]); err != nil {
-		return fmt.Errorf("send greeting: %w", err)
+		return err
 	}
 	rest := sync.OnceValue(func() error {
 		_, err := nc.Write(g[mechanismStart:])
@@ -89,7 +89,7 @@ func greet(nc net.Conn, r io.Reader, mechanism string) error {
 		return err
 	}
 	if werr := rest(); werr != nil && err == nil { // it waits for a call that has begun
-		err = fmt.Errorf("send greeting: %w", werr)
+		err = werr
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func greet(nc net.Conn, r io.Reader, mechanism string) error {
 // nullHandshake exchanges READY commands.
 func nullHandshake(nc net.Conn, fr *frameReader, kind socketKind) (identity []byte, err error) {
 	if err := sendCommand(nc, commandBody("READY", ownMetadata(kind))); err != nil {
-		return nil, fmt.Errorf("send READY: %w", err)
+		return nil, err
 	}
 	identity, err = readReady(fr, kind)
 	if errors.Is(err, ErrHandshake) {
@@ -116,7 +116,7 @@ func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
 	}
 	name, data, err := parseCommand(body)
 	if err != nil {
-		return nil, fmt.Errorf("read READY: %w", err)
+		return nil, err
 	}
 	if name != "READY" {
 		return nil, fmt.Errorf("%w: it sent %q instead of READY", ErrHandshake, name)
@@ -152,13 +152,13 @@ func greeting(mechanism string) []byte {
 func readGreeting(r io.Reader) ([]byte, error) {
 	g := make([]byte, greetingSize)
 	if _, err := io.ReadFull(r, g[:1]); err != nil {
-		return nil, fmt.Errorf("read greeting: %w", err)
+		return nil, err
 	}
 	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
 		return nil, fmt.Errorf("%w: the peer does not speak ZMTP, so it is no Jupyter client (a port scanner or a browser?); the kernel is not affected", ErrHandshake)
 	}
 	if _, err := io.ReadFull(r, g[1:]); err != nil {
-		return nil, fmt.Errorf("read greeting: %w", err)
+		return nil, err
 	}
 	if g[9]&1 == 0 || g[10] < versionMajor {
 		return nil, fmt.Errorf("%w: the peer uses a version before ZMTP 3", ErrHandshake)
@@ -186,7 +186,7 @@ func readCommand(fr *frameReader, want string, size int) ([]byte, error) {
 	small.maxFrame = int64(size)
 	flags, body, err := small.frame()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", want, err)
+		return nil, err
 	}
 	if flags&flagCommand == 0 {
 		return nil, fmt.Errorf("%w: it sent a message before %s", ErrHandshake, want)
@@ -222,13 +222,13 @@ func parseProperties(p []byte) (map[string][]byte, error) {
 	for len(p) > 0 {
 		n := int(p[0])
 		if n == 0 || len(p) < 1+n+4 {
-			return nil, fmt.Errorf("%w: malformed metadata", ErrHandshake)
+			return nil, fmt.Errorf("%w: its metadata are malformed", ErrHandshake)
 		}
 		name := strings.ToLower(string(p[1 : 1+n]))
 		size := binary.BigEndian.Uint32(p[1+n:])
 		p = p[1+n+4:]
 		if uint64(size) > uint64(len(p)) {
-			return nil, fmt.Errorf("%w: malformed metadata", ErrHandshake)
+			return nil, fmt.Errorf("%w: its metadata are malformed", ErrHandshake)
 		}
 		meta[name] = bytes.Clone(p[:size])
 		p = p[size:]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ type socketKind struct {
 const kindXPub = "XPUB"
 
 // ErrClosed is returned by a closed socket.
-var ErrClosed = errors.New("zmtp: the socket is closed")
+var ErrClosed = errors.New("the socket is closed")
 
 // listener is the common part of ROUTER and XPUB: it accepts peers, performs each handshake on
 // a separate goroutine, and owns all goroutines of the socket.
@@ -77,7 +78,7 @@ func (l *listener) listen(endpoint string) error {
 		ln, err = net.Listen("tcp", strings.TrimPrefix(endpoint, "tcp://"))
 	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", endpoint, err)
+		return err
 	}
 	l.ln, l.peers, l.done = l.opt.Unauthenticated.Listen(ln), map[*peer]struct{}{}, make(chan struct{})
 	l.work.Go(l.accept)
@@ -124,7 +125,7 @@ func (l *listener) begin(nc net.Conn) {
 }
 
 // errTooManyPeers reports a peer beyond MaxPeers.
-var errTooManyPeers = errors.New("zmtp: too many clients are connected: close notebooks or consoles of this kernel")
+var errTooManyPeers = errors.New("too many clients are connected: close notebooks or consoles of this kernel")
 
 // authenticated counts a peer among those that have authenticated. It is called on the peer's goroutine.
 func (l *listener) authenticated(p *peer) error {
@@ -170,6 +171,9 @@ func (l *listener) serve(p *peer) {
 		err = p.nc.SetDeadline(time.Time{})
 	}
 	if err != nil {
+		if !violates(err) {
+			err = fmt.Errorf("the client left, or was too slow, before the connection was ready: %w", err)
+		}
 		l.opt.Refused(p.nc.RemoteAddr().String(), err)
 		return
 	}
@@ -188,14 +192,19 @@ func (l *listener) serve(p *peer) {
 	}
 }
 
+// violates reports whether a connection ended because of what the peer sent or did not read, and not because it left.
+func violates(err error) bool {
+	all := []error{ErrHandshake, ErrFrameTooLong, ErrMessageTooLong, ErrTooManyFrames, ErrBadFrame, ErrUntrusted, errQueueFull, errTooManyPeers}
+	return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
+}
+
 // read passes on the peer's messages until it disconnects; an error means that it violated the
 // protocol.
 func (l *listener) read(p *peer, fr *frameReader) error {
 	for {
 		m, err := fr.message(func(body []byte) error { return l.command(p, body) })
 		switch {
-		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame),
-			errors.Is(err, ErrUntrusted), errors.Is(err, errQueueFull), errors.Is(err, errTooManyPeers):
+		case violates(err):
 			return err
 		case err != nil:
 			return nil //nolint:nilerr // the peer went away
@@ -216,7 +225,7 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 }
 
 // errDistrusted reports a message dropped because Trusts returned false.
-var errDistrusted = errors.New("zmtp: a message without a valid signature was dropped: its sender does not have this kernel's connection file")
+var errDistrusted = errors.New("a message without a valid signature was dropped: its sender does not have this kernel's connection file")
 
 // command answers PING with its context (RFC 37, "Connection Heartbeating"). SUBSCRIBE and
 // CANCEL are the subscriptions of ZMTP 3.1. Sockets other than XPUB ignore them: a command does
@@ -270,10 +279,7 @@ func (l *listener) Close(linger time.Duration) error {
 	}
 	l.mu.Unlock()
 	l.work.Wait()
-	if err != nil {
-		return fmt.Errorf("close socket: %w", err)
-	}
-	return nil
+	return err
 }
 
 func (l *listener) drained() bool {

@@ -7,7 +7,7 @@ import (
 )
 
 // errQueueFull reports a peer that reads so slowly that its queue reached the hard limit.
-var errQueueFull = errors.New("zmtp: the peer does not read what is sent to it: its connection is closed, and it may connect again")
+var errQueueFull = errors.New("the peer does not read what is sent to it: its connection is closed, and it may connect again")
 
 // entry is one item to be written: a message, the body of a command, a note about dropped
 // messages, or bytes that are encoded, and encrypted if the connection is.

@@ -76,7 +76,7 @@ func TestMaxPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := <-refused; err.Error() != "zmtp: too many clients are connected: close notebooks or consoles of this kernel" {
+	if err := <-refused; err.Error() != "too many clients are connected: close notebooks or consoles of this kernel" {
 		t.Errorf("refused: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrUntrusted reports a peer that exceeded a limit before it was trusted.
-var ErrUntrusted = errors.New("zmtp: a peer sent too much before a message with a valid signature")
+var ErrUntrusted = errors.New("a peer sent too much before a message with a valid signature")
 
 // Budget limits the memory of all peers that are not trusted, over all sockets with this Budget
 // in their Options. Its methods are safe for concurrent use.
@@ -61,7 +61,7 @@ func (a *allowance) take(n int64) error {
 	}
 	if more := a.held - untrustedFree - a.reserved; more > 0 {
 		if !a.budget.take(more) {
-			return fmt.Errorf("%w: untrusted peers use too much memory", ErrUntrusted)
+			return fmt.Errorf("%w: all peers without one use too much memory together", ErrUntrusted)
 		}
 		a.reserved += more
 	}

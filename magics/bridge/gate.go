@@ -311,7 +311,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 		c.mu.Unlock()
 	}()
 	if err := c.send(map[string]any{"op": "call", "id": id, "fn": fn, "args": args}); err != nil {
-		return fmt.Errorf("%w: %w", ErrNoPython, err)
+		return fmt.Errorf("%w: %w", err, ErrNoPython)
 	}
 	select {
 	case <-ctx.Done():

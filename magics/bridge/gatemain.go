@@ -31,7 +31,7 @@ func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner
 	}
 	defer g.Close()
 	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
-		return fmt.Errorf("tell the notebook's Python on which socket tfcluster listens: %w", err)
+		return fmt.Errorf("only a notebook's Python starts this command, and it cannot be told where tfcluster listens: %w; restart the kernel", err)
 	}
 	ended := make(chan struct{})
 	go func() { // ends with the kernel or with lifeline's close

@@ -27,7 +27,7 @@ func Lasting(py Python) Python {
 }
 
 // ErrNoPython says that the notebook's Python cannot be asked.
-var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs, or restart the kernel; a plain ipykernel needs %load_ext tfcluster first")
+var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs, or restart the kernel")
 
 // PythonError is an exception that Python answered with.
 type PythonError struct{ Name, Text string }
@@ -56,7 +56,7 @@ func Ask(ctx context.Context, py Python, limit time.Duration, fn string, args, r
 	defer cancel()
 	err := py.Call(ctx, fn, args, reply)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s: %w", limit, ErrNoPython)
+		return fmt.Errorf("after %s, %w", limit, ErrNoPython)
 	}
 	return err
 }

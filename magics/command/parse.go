@@ -172,7 +172,7 @@ func (b *binder) long(text string) error {
 		return b.unknownOption("--" + name)
 	}
 	if o.PerRole == OnlyFor && role == "" {
-		return Usagef(b.Verb, "--%s is for one role: --worker-%s %s", name, name, o.meta())
+		return Usagef(b.Verb, "--%s is for one role, whose name it needs, as in --worker-%s %s", name, name, o.meta())
 	}
 	return b.take(o, role, name, given, hasValue)
 }
@@ -197,7 +197,7 @@ func (b *binder) short(text string) error {
 func (b *binder) take(o *Option, role, name, given string, hasValue bool) error {
 	switch {
 	case o.Kind == KindFlag && hasValue:
-		return Usagef(b.Verb, "--%s takes no value", name)
+		return Usagef(b.Verb, "--%s takes no value: leave out = and what follows it", name)
 	case o.takesValue() && !hasValue:
 		if b.at >= len(b.tokens) {
 			return Usagef(b.Verb, "--%s needs a value: --%s %s", name, name, o.meta())
@@ -210,9 +210,14 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 		b.at++
 	case o.Bare != "" && !hasValue:
 		given = o.Bare
+		if b.at < len(b.tokens) {
+			if next := b.tokens[b.at].text; o.takes(next) {
+				return Usagef(b.Verb, "--%s %s: write --%s=%s, without a space", name, next, name, next)
+			}
+		}
 	}
 	if b.Seen[name] && !o.Repeat {
-		return Usagef(b.Verb, "--%s is given twice", name)
+		return Usagef(b.Verb, "--%s is given twice: give it once", name)
 	}
 	b.Seen[name] = true
 	val, err := o.read(given)

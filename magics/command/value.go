@@ -58,14 +58,14 @@ func (o *Option) read(given string) (Value, error) {
 			_, err = cluster.ParseTask(given)
 		}
 	case KindShow:
-		if given != "all" && given != cluster.Chief {
-			_, err = cluster.ParseTask(given)
+		if _, perr := cluster.ParseTask(given); given != "all" && perr != nil {
+			err = fmt.Errorf("want all, a role like chief or a task like worker:1, not %q", Shorten(given, 40))
 		}
 	case KindCluster, KindPastCluster:
 		err = cluster.CheckName(given)
 	case KindResume:
-		if given != "last" {
-			_, err = readCount(given, 1, math.MaxInt32)
+		if _, rerr := readCount(given, 1, math.MaxInt32); given != "last" && rerr != nil {
+			err = fmt.Errorf("want last or the number of a run, not %q", Shorten(given, 40))
 		}
 	case KindPattern:
 		if _, err = regexp.Compile(given); err != nil {
@@ -75,7 +75,7 @@ func (o *Option) read(given string) (Value, error) {
 		_, err = ParseSince(given, time.Now())
 	case KindObject:
 		if !IsIdentifier(given) {
-			err = fmt.Errorf("%q is not a name of a variable of the notebook", given)
+			err = fmt.Errorf("want the name of a variable of the notebook, not %q", Shorten(given, 40))
 		}
 	case KindText, KindPath:
 		if given == "" {
@@ -83,6 +83,12 @@ func (o *Option) read(given string) (Value, error) {
 		}
 	}
 	return v, err
+}
+
+// takes reports whether a text is a value of an option.
+func (o *Option) takes(text string) bool {
+	_, err := o.read(text)
+	return err == nil
 }
 
 func readCount(s string, low, high int64) (int64, error) {
@@ -122,7 +128,7 @@ func ParseSize(s string) (int64, error) {
 	f = math.Ldexp(f, shift)
 	switch {
 	case err != nil || f > maxSize:
-		return 0, fmt.Errorf("%s is more than a size can be: want one like 512m or 4g", Shorten(s, 40))
+		return 0, fmt.Errorf("%s is more than the maximum of 1024t: want a size like 512m or 4g", Shorten(s, 40))
 	case f < 1<<20:
 		return 0, fmt.Errorf("%s is less than a megabyte: did you forget the unit? Like 512m or 4g", Shorten(s, 40))
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
@@ -79,7 +80,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	}
 	plan, err := json.Marshal(about.Plan)
 	if err != nil {
-		return nil, fmt.Errorf("describe the feed: %w", err)
+		return nil, fault.New("encode the plan of the feed: %w", err)
 	}
 	f.order, f.slots = map[string]any{"binary": about.Plan["binary"]}, about.Slots
 	f.begun = &clusterpb.FeedRequest{
@@ -226,7 +227,7 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 	for {
 		u, err := f.stream.Recv()
 		if err != nil {
-			return fmt.Errorf("the driver's messages about the feed of %s ended: %w", f.request.Data, err)
+			return fmt.Errorf("the connection that feeds %s broke: %w", f.request.Data, f.cluster.Explain(err))
 		}
 		f.mu.Lock()
 		f.progress = u.GetProgress()
@@ -346,10 +347,11 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	e := &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: correct this and run the cell again, or stop the run", Topic: "feed-source"}
 	if state.Name == "Refused" {
-		return &result.ClusterError{Text: state.Error, Remedy: "the run waits for data: run this cell again, or stop the run", Code: 2, Topic: "feed-source"}
+		e.Text, e.Code = state.Error, 2
 	}
-	return &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: run this cell again, or stop the run", Topic: "feed-source"}
+	return e
 }
 
 // close ends the feed at both ends.

@@ -194,7 +194,7 @@ func TestFeed(t *testing.T) {
 		},
 		"the driver is gone": {
 			more: func(d *driver) { close(d.updates) },
-			want: "the driver's messages about the feed of df ended: unexpected EOF",
+			want: "the connection that feeds df broke: unexpected EOF",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

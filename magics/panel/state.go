@@ -114,7 +114,7 @@ func describe(st *clusterpb.ClusterStatus) *Cluster {
 		Dir: st.GetDir(), Since: st.GetSinceUnix(), Waiting: waiting(st), Notes: []Note{}, Run: describeRun(st.GetRun()),
 	}
 	for _, n := range st.GetNotes() {
-		c.Notes = append(c.Notes, Note{Text: n.GetText(), Warning: n.GetWarning()})
+		c.Notes = append(c.Notes, Note{Text: render.OneLine(n.GetText()), Warning: n.GetWarning()})
 	}
 	c.Executors, c.Hidden = shorten(executors(st))
 	return c

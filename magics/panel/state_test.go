@@ -38,7 +38,7 @@ func examples() map[string]any {
 	status := func(run *clusterpb.RunStatus) *clusterpb.ClusterStatus {
 		return &clusterpb.ClusterStatus{
 			Name: "brave-otter", Backend: "yarn", State: "ready", Allocation: "application_1760000000000_0001", Dir: "hdfs:///user/ana/runs",
-			SinceUnix: 1_759_980_000, Executors: executors, Run: run, Notes: []*clusterpb.Note{{Text: "2 tasks run on b", Warning: true}},
+			SinceUnix: 1_759_980_000, Executors: executors, Run: run, Notes: []*clusterpb.Note{{Text: "2 tasks run\non b", Warning: true}},
 			Request: &clusterpb.ReserveRequest{Env: map[string]string{"TOKEN": "hunter2"}},
 		}
 	}

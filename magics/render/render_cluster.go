@@ -171,9 +171,11 @@ func noteLine(n *clusterpb.Note) string {
 
 // NoteText is a note's text, in one line and without control characters: it may have names of files that a program chose.
 func NoteText(n *clusterpb.Note) string {
-	text := termtext.Visible(strings.ReplaceAll(n.GetText(), "\n", " "))
 	if n.GetWarning() {
-		return "warning: " + text
+		return "warning: " + OneLine(n.GetText())
 	}
-	return text
+	return OneLine(n.GetText())
 }
+
+// OneLine is a text in one line and without control characters.
+func OneLine(text string) string { return termtext.Visible(strings.ReplaceAll(text, "\n", " ")) }

@@ -176,7 +176,7 @@ func (m *Handle) OpenBoard(ctx context.Context) (path string, err error) {
 // boardPath returns the path of an opened TensorBoard.
 func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	if r.GetError() != "" {
-		return "", &result.ClusterError{Text: r.GetError(), Remedy: s.Say("doctor") + " checks TensorBoard's Python"}
+		return "", &result.ClusterError{Text: r.GetError()}
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {
@@ -206,7 +206,7 @@ func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err
 	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version; shut it down and reserve it again", cluster, ErrNoLines)
+		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version of tfcluster; shut the cluster down and reserve it again", cluster, ErrNoLines)
 	case err != nil:
 		return "", m.Explain(err)
 	case !isBoardPath(r.GetPath()):

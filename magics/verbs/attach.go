@@ -43,7 +43,7 @@ func (inv *invocation) attach(ctx context.Context) (result.Value, error) {
 func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	if len(inv.Words) > 0 {
 		if inv.Has("cluster") {
-			return nil, command.Usagef(inv.Verb, "the cluster's name is given twice: leave -c out, or the word")
+			return nil, command.Usagef(inv.Verb, "the cluster's name is given twice: give it once, as a word or with -c")
 		}
 		if err := inv.Name(inv.Words[0]); err != nil {
 			return nil, err

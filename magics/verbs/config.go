@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +17,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// settings are values of options by name, as a user types them.
-type settings map[string][]string
+// settings are values of options by name.
+type settings map[string]setting
+
+// setting is the values of an option as a user types them, and where they are from, for errors.
+type setting struct {
+	texts  []string
+	source string
+}
 
 // profileTable is the name of the table of profiles in a configuration file.
 const profileTable = "profile"
@@ -39,34 +44,34 @@ func (inv *invocation) configure(ctx context.Context) error {
 	}
 	profiles, options := map[string]settings{}, configurable(inv.session.Options.Engines)
 	dir := inv.workingDir(ctx)
-	for _, file := range configFiles(dir) {
-		options.foreign = filepath.Dir(file) == dir
-		if err := options.read(file, found, profiles); err != nil {
+	files := configFiles(dir)
+	for _, file := range files {
+		options.file, options.foreign = file, filepath.Dir(file) == dir
+		if err := options.read(found, profiles); err != nil {
 			return &command.UsageError{Text: file + ": " + err.Error()}
 		}
 	}
 	if profile != "" {
 		of, ok := profiles[profile]
 		if !ok {
-			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one, or choose one of: %s", profile, profile, orNone(slices.Sorted(maps.Keys(profiles))))
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s%s", profile, profile, files[len(files)-2], orOneOf(slices.Sorted(maps.Keys(profiles))))
 		}
 		maps.Copy(found, of)
 	}
-	variables := map[string]string{} // of settings that the environment has, by option
 	for _, name := range options.names {
 		variable := "TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if v := os.Getenv(variable); v != "" {
-			found[name], variables[name] = []string{v}, variable+" in the environment"
+			found[name] = setting{[]string{v}, variable + " in the environment"}
 		}
 	}
-	return inv.apply(found, variables)
+	return inv.apply(found)
 }
 
-func orNone(names []string) string {
+func orOneOf(names []string) string {
 	if len(names) == 0 {
-		return "none"
+		return ""
 	}
-	return strings.Join(names, ", ")
+	return ", or choose one of: " + strings.Join(names, ", ")
 }
 
 // configFiles returns the configuration files, lowest precedence first.
@@ -91,7 +96,8 @@ func userConfigDir() string {
 type configOptions struct {
 	names   []string
 	reserve command.Verb // its options may be for one role
-	foreign bool         // the file that is read came with the notebook folder
+	file    string       // is read
+	foreign bool         // the file came with the notebook folder
 }
 
 // choosing are options that choose what runs at a reserve, before a program is started.
@@ -107,10 +113,10 @@ func configurable(engines cluster.Engines) configOptions {
 	return c
 }
 
-// read adds the settings and profiles of a file, if it exists.
-func (c *configOptions) read(file string, into settings, profiles map[string]settings) error {
+// read adds the settings and profiles of the file, if it exists.
+func (c *configOptions) read(into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
-	if _, err := toml.DecodeFile(file, &raw); err != nil {
+	if _, err := toml.DecodeFile(c.file, &raw); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
 		}
@@ -143,7 +149,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 			base = o.Name
 		}
 		if c.foreign && slices.Contains(choosing, base) {
-			return fmt.Errorf("%s chooses what runs, which a file that came with a folder may not: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
+			return fmt.Errorf("%s chooses what runs, which the file of a notebook's folder may not, because others may have written it: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
 		}
 		if !slices.Contains(c.names, name) && o == nil {
 			if near := command.Nearest(name, c.names); near != "" {
@@ -155,7 +161,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		into[name] = texts
+		into[name] = setting{texts, c.file}
 	}
 	return nil
 }
@@ -194,17 +200,14 @@ func settingTexts(v any) ([]string, error) {
 		}
 		return texts, nil
 	default:
-		return nil, fmt.Errorf("a value of type %T cannot be used: give a text, a number, true or false, a list or a table", v)
+		return nil, errors.New("a date or time cannot be used: give a text, a number, true or false, a list or a table")
 	}
 }
 
-// apply adds every setting that the verb has, the command lacks and its backend supports. Those
-// without a variable are of a configuration file.
-func (inv *invocation) apply(found settings, variables map[string]string) error {
-	set := func(name string) error {
-		return inv.Set(name, found[name], cmp.Or(variables[name], "a configuration file (config.toml or tfcluster.toml)"))
-	}
-	if texts := found["backend"]; len(texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
+// apply adds every setting that the verb has, the command lacks and its backend supports.
+func (inv *invocation) apply(found settings) error {
+	set := func(name string) error { return inv.Set(name, found[name].texts, found[name].source) }
+	if len(found["backend"].texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
 		if err := set("backend"); err != nil {
 			return err
 		}
@@ -214,7 +217,7 @@ func (inv *invocation) apply(found settings, variables map[string]string) error 
 	var later []string // for one role: the roles are known at the end
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		o := inv.Verb.Lookup(name)
-		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name]) == 0 {
+		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name].texts) == 0 {
 			continue
 		}
 		if inv.Verb.Option(name) == nil {

@@ -161,7 +161,7 @@ func (inv *invocation) feedEnded() <-chan struct{} {
 // evaluate feeds data to the run, waits for its end and returns the means of its metrics.
 func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "evaluate: the name of the data is missing, as in: evaluate DATA")
+		return nil, command.Usagef(inv.Verb, "the name of the data is missing, as in: evaluate DATA")
 	}
 	m, err := inv.openFeed(ctx, "evaluate", "spread")
 	if err != nil {
@@ -214,24 +214,13 @@ func (inv *invocation) awaitFeed(ctx context.Context, limit time.Duration) error
 // inference feeds data to the run, waits for its end and returns the data with the results of the records.
 func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
 	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "inference: the name of the data is missing, as in: inference DATA")
+		return nil, command.Usagef(inv.Verb, "the name of the data is missing, as in: inference DATA")
 	}
 	m, err := inv.openFeed(ctx, "inference", "spread")
 	if err != nil {
 		return nil, err
 	}
-	_, err = inv.waitLive(ctx, m)
-	if ended := inv.feedEnded(); err == nil && ended != nil {
-		select { // it ends with the run
-		case <-ended:
-			err = inv.feedErr()
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		case <-inv.out.Interrupts():
-			err = &result.Interrupted{Text: "the run is over; no longer waiting for the notebook's Python to end its feed"}
-		}
-	}
-	if err == nil {
+	if _, err = inv.waitLive(ctx, m); err == nil { // the feed has ended, too
 		var value *result.Object
 		if value, err = inv.feed.Predictions(ctx, inv.Text("into")); err == nil {
 			return value, nil // Python forgets it when it puts the object in its place

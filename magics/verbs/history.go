@@ -327,7 +327,7 @@ func (inv *invocation) prune(ctx context.Context) error {
 		p = inv.session.PastCluster(inv.Command, nil)
 	}
 	if p == nil {
-		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c NAME names a cluster of another host or user"}
+		return &result.ClusterError{Text: "there is no record of a cluster of yours on this host", Remedy: "use the host where it was reserved, and its name with -c; or remove the folders of its runs by hand"}
 	}
 	storage, closer, err := inv.session.Options.History.Storage(p)
 	if err != nil {

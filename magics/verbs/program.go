@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 const (
@@ -178,9 +177,6 @@ func (inv *invocation) cannot(what string, err error) error {
 		return command.Usagef(inv.Verb, "%s", pe.Error())
 	case errors.Is(err, bridge.ErrNoPython) && inv.session.Options.Shell:
 		return command.Usagef(inv.Verb, "cannot %s: a shell has no names of a notebook; give a script (train.py), or with --framework none a command", what)
-	case errors.Is(err, bridge.ErrNoPython):
-		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs no Python of the notebook"}
-	default:
-		return fmt.Errorf("%s: %w", what, err)
 	}
+	return fmt.Errorf("cannot %s: %w", what, err)
 }

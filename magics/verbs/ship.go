@@ -80,7 +80,7 @@ func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) err
 		req.Ship, req.Files = append(req.Ship, f), append(req.Files, given)
 	}
 	if err := ship.CheckNames(names); err != nil {
-		return command.Usagef(inv.Verb, "--files: %v: ::NAME gives another", err)
+		return command.Usagef(inv.Verb, "--files: %v: PATH::NAME gives one of them another name", err)
 	}
 	return nil
 }

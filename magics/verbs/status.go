@@ -9,9 +9,6 @@ import (
 	"io"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
@@ -209,9 +206,6 @@ func (inv *invocation) fabricStatus(ctx context.Context) (result.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
 	defer cancel()
 	r, err := m.Client.Fabric(ctx, &clusterpb.FabricRequest{})
-	if status.Code(err) == codes.Unimplemented {
-		return nil, &result.ClusterError{Code: 69, Text: fmt.Sprintf("cluster %s was reserved by an earlier version, whose driver does not know its network: shutdown and reserve it again", m.Name)}
-	}
 	if err != nil {
 		return nil, m.Explain(err)
 	}

@@ -86,7 +86,7 @@ func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clus
 }
 
 func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clusterpb.RunStatus) render.Bundle {
-	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), r.GetError(), run)
+	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), result.WithStep(r.GetError()), run)
 }
 
 // boardView shows the curves of a run instead of TensorBoard.

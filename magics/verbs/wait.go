@@ -243,7 +243,7 @@ func (f *followed) end() (result.Value, error) {
 	if f.status.GetState() == "failed" {
 		failure := f.status.GetFailure()
 		if failure == nil {
-			failure = &clusterpb.Failure{Summary: fmt.Sprintf("run %d failed", f.status.GetId()), Kind: "task"}
+			failure = &clusterpb.Failure{Summary: fmt.Sprintf("run %d failed, and its record has no reason", f.status.GetId()), Kind: "task", Remedy: "%tfcluster logs shows what its tasks wrote"}
 		}
 		return nil, &result.RunFailed{Failure: failure, Run: f.status}
 	}

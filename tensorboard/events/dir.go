@@ -47,7 +47,7 @@ const mostAtOnce = 16 << 20
 // with the scalars of the others; a corrupt file is not read again.
 func (d *Dir) Next() ([]Found, error) {
 	var paths []string
-	err := filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // a folder that vanished or cannot be read holds nothing to show
 		}
@@ -56,16 +56,13 @@ func (d *Dir) Next() ([]Found, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for TensorBoard's event files in %s: %w", d.root, err)
-	}
 	slices.Sort(paths)
 	var found []Found
 	var errs []error
 	for _, path := range paths {
 		rel, err := filepath.Rel(d.root, path)
 		if err != nil {
-			return found, fmt.Errorf("look for event files: %w", err)
+			return found, err
 		}
 		f := d.files[rel]
 		if f == nil {

@@ -40,14 +40,14 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 		if err == io.EOF {
 			return nil, offset, errPartial
 		}
-		return nil, offset, fmt.Errorf("read a record's head: %w", err)
+		return nil, offset, err
 	}
 	if masked(crc32.Checksum(head[:8], table)) != binary.LittleEndian.Uint32(head[8:]) {
-		return nil, offset, fmt.Errorf("%w: the length at %d does not match its checksum", ErrCorrupt, offset)
+		return nil, offset, fmt.Errorf("%w: the length at byte %d does not match its checksum", ErrCorrupt, offset)
 	}
 	length := binary.LittleEndian.Uint64(head[:8])
 	if length > 1<<40 {
-		return nil, offset, fmt.Errorf("%w: the length at %d says %d bytes", ErrCorrupt, offset, length)
+		return nil, offset, fmt.Errorf("%w: the length at byte %d says %d bytes", ErrCorrupt, offset, length)
 	}
 	next = offset + headerBytes + int64(length) + footerBytes
 	var last [1]byte // checked before allocating memory
@@ -55,7 +55,7 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 		if err == io.EOF {
 			return nil, offset, errPartial
 		}
-		return nil, offset, fmt.Errorf("read a record: %w", err)
+		return nil, offset, err
 	}
 	if length > MaxRecord {
 		return nil, next, nil
@@ -65,11 +65,11 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 		if err == io.EOF {
 			return nil, offset, errPartial
 		}
-		return nil, offset, fmt.Errorf("read a record: %w", err)
+		return nil, offset, err
 	}
 	data = body[:length]
 	if masked(crc32.Checksum(data, table)) != binary.LittleEndian.Uint32(body[length:]) {
-		return nil, offset, fmt.Errorf("%w: the data at %d does not match its checksum", ErrCorrupt, offset)
+		return nil, offset, fmt.Errorf("%w: the data at byte %d does not match its checksum", ErrCorrupt, offset)
 	}
 	return data, next, nil
 }

@@ -29,11 +29,11 @@ func NewWriter(dir, suffix string) *Writer {
 // Append writes scalars to the end of the file.
 func (w *Writer) Append(scalars []Scalar) error {
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
-		return fmt.Errorf("make the folder for TensorBoard's event files: %w", err)
+		return err
 	}
 	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("write a TensorBoard event file: %w", err)
+		return err
 	}
 	var b []byte
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
@@ -44,10 +44,7 @@ func (w *Writer) Append(scalars []Scalar) error {
 		b = w.record(b, encode(s))
 	}
 	_, err = f.Write(b)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write a TensorBoard event file: %w", err)
-	}
-	return nil
+	return errors.Join(err, f.Close())
 }
 
 // Path returns the path of the file.
