@@ -175,7 +175,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
 	folders, identity := cfg.GetFolders(), cfg.GetIdentity()
 	if err := prepareFolder(folders.GetRuntimeDir()); err != nil {
-		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
+		return nil, nil, fmt.Errorf("make the folder for this executor's sockets: %w", err)
 	}
 	address := &resolver{file: cfg.GetDriver().GetFind(), address: cfg.GetDriver().GetCoordinator()}
 	conn, err := dial(cfg, address)
@@ -243,7 +243,7 @@ func prepareFolder(dir string) error {
 		return err
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
-		return fmt.Errorf("%s is a link or a file, or belongs to another user: remove it, and the agent makes a folder of its own there", dir)
+		return fmt.Errorf("%s is a link or a file, or belongs to another user: remove it, and tfcluster makes a folder of its own there", dir)
 	}
 	return os.Chmod(dir, 0o700)
 }
@@ -374,7 +374,7 @@ func firstJoinError(host, address string, err error) error {
 	if errors.Is(err, errNoAnswer) {
 		return fmt.Errorf("%s connected to the cluster's driver at %s, which did not answer within %v: the driver is stopped or waits for a disk; its driver.log shows what it did last", host, address, firstJoin)
 	}
-	return fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", host, address, firstJoin, clusterpb.Plain(err))
+	return fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", host, address, firstJoin, err)
 }
 
 func (a *Agent) joinError() error {

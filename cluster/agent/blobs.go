@@ -58,7 +58,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 	}
 	f, err := s.take(ctx, digest, write)
 	if err != nil {
-		return nil, fmt.Errorf("fetch a file of the program (SHA-256 %.12s…) from the driver: %w", digest, err)
+		return nil, fmt.Errorf("fetch a file of the program (SHA-256 %.12s…) from the driver: %w", digest, clusterpb.Plain(err))
 	}
 	return f, nil
 }
@@ -164,7 +164,7 @@ func (s *blobStore) store(path, digest string, write func(io.Writer) error) erro
 		return err
 	}
 	if got := digestOf(sum); got != digest {
-		return fmt.Errorf("the file was damaged on the way (its SHA-256 is %.12s…): start the run again", got)
+		return fmt.Errorf("the file was damaged on the way (its SHA-256 is %.12s…)", got)
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

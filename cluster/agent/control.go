@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"time"
@@ -89,15 +88,9 @@ type activity struct {
 
 // parseControl parses one line. The program may have written it itself, so its values are not
 // trusted.
-func parseControl(line []byte) (controlMessage, error) {
-	var m controlMessage
-	if err := json.Unmarshal(line, &m); err != nil {
-		return controlMessage{}, fmt.Errorf("read a message of the task's Python: %w", err)
-	}
-	if m.Op == "" {
-		return controlMessage{}, errors.New("read a message of the task's Python: it has no op")
-	}
-	return m, nil
+func parseControl(line []byte) (m controlMessage, ok bool) {
+	err := json.Unmarshal(line, &m)
+	return m, err == nil && m.Op != ""
 }
 
 func (m controlMessage) report(now time.Time) *clusterpb.Report {
@@ -128,7 +121,7 @@ func (m controlMessage) activityOf() *clusterpb.Activity {
 func (m returned) result() (*clusterpb.TaskResult, error) {
 	pickled, err := base64.StdEncoding.DecodeString(m.Pickled)
 	if err != nil {
-		return nil, fmt.Errorf("read the result of the task's Python: %w", err)
+		return nil, err
 	}
 	result := &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}
 	if m.Evaluated != nil {
@@ -157,7 +150,7 @@ func readControl(r io.Reader, handle func(controlMessage)) {
 		if err != nil {
 			return
 		}
-		if m, parseErr := parseControl(line); parseErr == nil {
+		if m, ok := parseControl(line); ok {
 			handle(m)
 		}
 		line, skipping = line[:0], false

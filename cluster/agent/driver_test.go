@@ -62,7 +62,7 @@ func TestDriverStaysAway(t *testing.T) {
 	c.stop()
 	awaitEnd(t, "the orphan", pid)
 	c.listen(c.address) // it waited: a driver may come again
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "lost its driver") {
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "no driver of the cluster connected") {
 		t.Errorf("exited %v", x)
 	}
 	if text := c.text(1); !strings.Contains(text, "saved") {
@@ -71,7 +71,7 @@ func TestDriverStaysAway(t *testing.T) {
 	c.stop()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "the cluster's driver did not connect within 100ms") {
+		if err == nil || !strings.Contains(err.Error(), "no driver of the cluster connected for 100ms") {
 			t.Errorf("the agent ended with %v", err)
 		}
 	case <-time.After(patience):

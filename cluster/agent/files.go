@@ -81,7 +81,7 @@ func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 		err = os.Rename(aside, o.dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the agent's own folder in %s: %w", parent, err)
+		return nil, fmt.Errorf("make a folder for the files of runs in %s: %w", parent, err)
 	}
 	return o, nil
 }
@@ -326,7 +326,7 @@ func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", err)
+			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", clusterpb.Plain(err))
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 			refused, _ := t.sender.Refused()
 			return slices.Concat(t.sender.Left(), t.events.left(), refused), err
 		}
-		t.own.log.Warn("what the task left is sent again", "run", t.id, "error", err)
+		t.own.log.Warn("files of a task that has ended could not be sent to the driver; it is tried again", "run", t.id, "error", clusterpb.Plain(err))
 		select {
 		case <-ctx.Done():
 		case <-time.After(filesRetry):

@@ -24,7 +24,7 @@ func keepHostFolder(ctx context.Context, dir string) (release func(), err error)
 		}
 		time.Sleep(hostPause)
 	}
-	return nil, fmt.Errorf("open and lock the folder that the agents of this host share: %w", err)
+	return nil, fmt.Errorf("open and lock the folder that the executors of this host share: %w", err)
 }
 
 // Attempts to create the folder while others remove it, and the pause between them.

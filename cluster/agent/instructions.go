@@ -264,7 +264,7 @@ func (a *Agent) trainingOver(ctx context.Context, id int32) {
 		a.work.Go(func() {
 			if t.files != nil && t.files.readsCheckpoints() {
 				if err := t.files.pull(ctx); err != nil {
-					t.note(fmt.Sprintf("the last checkpoints could not be fetched: %v", err), true)
+					t.note(fmt.Sprintf("the last checkpoints could not be fetched from the driver, so it ends with the ones that it has: %v", clusterpb.Plain(err)), true)
 				}
 			}
 			t.sendControl(map[string]any{"op": "training_over"})

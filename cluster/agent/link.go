@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -101,7 +100,7 @@ func (l *link) session(root context.Context) error {
 	defer cancel()
 	stream, err := l.client.Join(ctx)
 	if err != nil {
-		return fmt.Errorf("join: %w", err)
+		return clusterpb.Plain(err)
 	}
 	l.handler.greeting(func(first []*clusterpb.AgentMessage) {
 		l.mu.Lock()
@@ -118,7 +117,7 @@ func (l *link) session(root context.Context) error {
 	for {
 		i, err := stream.Recv()
 		if err != nil {
-			return fmt.Errorf("join: %w", err)
+			return clusterpb.Plain(err)
 		}
 		if !welcomed && i.GetWelcome().GetRefused() == "" && i.GetWelcome() != nil {
 			welcomed = true
@@ -160,7 +159,7 @@ func (l *link) logLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.Warn("the stream of logs to the driver broke; opening it is tried until the driver is back or the agent ends", "error", clusterpb.Plain(err))
+		l.log.Warn("the stream of logs to the driver broke; opening it is tried until the driver is back or the agent ends", "error", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -40,7 +40,7 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 	a.log.Warn("the tasks are ended, because no driver has connected within the grace period", "grace", grace)
 	for _, t := range a.tasks() {
 		a.work.Go(func() {
-			t.end(context.Background(), orphanTerm, fmt.Sprintf("the agent lost its driver for %v", grace))
+			t.end(context.Background(), orphanTerm, fmt.Sprintf("no driver of the cluster connected to its executor for %v", grace))
 		})
 	}
 	if idle > 0 {
@@ -53,6 +53,6 @@ func (a *Agent) giveUp(idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.driver.welcomed {
-		a.cancel(fmt.Errorf("the cluster's driver did not connect within %v, so this agent ends", idle))
+		a.cancel(fmt.Errorf("no driver of the cluster connected for %v, so this executor ends", idle))
 	}
 }

@@ -83,7 +83,7 @@ func keepFolder(dir string) (release func(), err error) {
 		if f != nil {
 			f.Close()
 		}
-		return nil, fmt.Errorf("lock the agent's folder: %w", err)
+		return nil, fmt.Errorf("lock the folder for this executor's sockets: %w", err)
 	}
 	return func() {
 		os.RemoveAll(dir)

@@ -83,7 +83,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
 		if local, ok := localDir(dir); ok {
 			if err := os.MkdirAll(local, 0o700); err != nil {
-				return interpreter.SpawnRequest{}, fmt.Errorf("the agent cannot create a directory for the run (check the permissions and the free disk space): %w", err)
+				return interpreter.SpawnRequest{}, fmt.Errorf("make a folder of the run below --dir: %w", err)
 			}
 		}
 	}

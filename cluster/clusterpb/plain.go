@@ -1,9 +1,18 @@
 package clusterpb
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
+
+// closed stands for the text of a stream that has ended without a reason.
+const closed = "the other side ended, or closed the connection"
 
 // Plain returns err with a text for people: without gRPC's words before what the other side said. It wraps err; nil for nil.
 func Plain(err error) error {
@@ -13,12 +22,23 @@ func Plain(err error) error {
 	return plainError{err}
 }
 
+// Lost returns the error, for the program of a task, of a call or a stream of its executor to the driver.
+func Lost(task string, err error) error {
+	if status.Code(err) == codes.Unavailable || errors.Is(err, io.EOF) { // else the driver refuses, or something failed here
+		return fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", task, Plain(err))
+	}
+	return Plain(err)
+}
+
 type plainError struct{ error }
 
 // Error is the text without each "rpc error: code = CODE desc = " of package status, and with what gRPC quotes after
 // "connection error: desc = " of its connections.
 func (e plainError) Error() string {
-	text := e.error.Error()
+	text := strings.ReplaceAll(e.error.Error(), "error reading from server: EOF", closed)
+	if text == "EOF" {
+		return closed
+	}
 	for {
 		if before, said, found := strings.Cut(text, "connection error: desc = "); found {
 			if quoted, err := strconv.QuotedPrefix(said); err == nil {

@@ -3,6 +3,7 @@ package clusterpb
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,8 @@ func TestPlain(t *testing.T) {
 		{fmt.Errorf("fetch x: %w", status.Error(codes.Unavailable, refused.Error())), "fetch x: no such file"},
 		{errors.New("rpc error: code = lost"), "rpc error: code = lost"},
 		{errors.New("full"), "full"},
+		{io.EOF, closed},
+		{fmt.Errorf("report: %w", status.Error(codes.Unavailable, "error reading from server: EOF")), "report: " + closed},
 		{status.Error(codes.Unavailable, `connection error: desc = "dial \"x\": refused"`), `dial "x": refused`},
 		{fmt.Errorf(`a: %w; b`, status.Error(codes.Unavailable, `last: connection error: desc = "rpc error: code = Internal desc = closed"`)), "a: last: closed; b"},
 		{errors.New("connection error: desc = closed"), "connection error: desc = closed"},

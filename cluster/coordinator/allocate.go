@@ -162,7 +162,7 @@ func (c *Coordinator) allocationFailed(ctx context.Context, err error) error {
 	c.writeHistory(true)
 	c.handle(lifecycle.Refused{Failure: f})
 	c.serveFor(ctx, 2*time.Second, nil) // gives clients time to ask
-	return fmt.Errorf("allocate: %w", err)
+	return fmt.Errorf("reserve the executors: %w", err)
 }
 
 // ReserveFailure returns the failure of a reservation that err of the engine has ended.
@@ -181,6 +181,9 @@ func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 	default:
 		f.Summary = fmt.Sprintf("cluster %s cannot be taken over and is given up: %v", c.cfg.Name, err)
 		f.Remedy = "%tfcluster reserve makes another; the executors of this one end when no driver has come for the time of --idle"
+		if c.cfg.Request.GetIdleMillis() == 0 {
+			f.Remedy = fmt.Sprintf("%%tfcluster reserve makes another; --idle never keeps the executors of this one: end their processes \"tfcluster agent\", or %s, in which they run", c.cfg.Recovered.Allocation)
+		}
 	}
 	return f
 }

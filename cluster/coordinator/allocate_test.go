@@ -7,22 +7,25 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // TestAllocationFailure: a driver that cannot take a cluster over says what becomes of it.
 func TestAllocationFailure(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
+		idle          int64
 		saved         []byte
 		err           error
 		summary, next string
 	}{
-		{nil, errors.New("no such queue"), "no such queue", "correct what the reason names"},
-		{nil, errors.New("mkdir /x: no space left on device"), "mkdir /x", "free space on that disk; then %tfcluster reserve again"},
-		{[]byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another"},
-		{[]byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may still run: %tfcluster attach", ""},
+		{0, nil, errors.New("no such queue"), "no such queue", "correct what the reason names"},
+		{0, nil, errors.New("mkdir /x: no space left on device"), "mkdir /x", "free space on that disk; then %tfcluster reserve again"},
+		{1, []byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another; the executors of this one end when"},
+		{0, []byte("{}"), errors.New("no such queue"), "cluster c cannot be taken over and is given up: no such queue", "%tfcluster reserve makes another; --idle never keeps the executors of this one: end their"},
+		{0, []byte("{}"), fmt.Errorf("no answer: %w", cluster.ErrEngineAway), "cluster c is not taken over yet: no answer: the cluster may still run: %tfcluster attach", ""},
 	} {
-		c := &Coordinator{cfg: Config{Name: "c", Recovered: Recovered{Saved: tt.saved}}}
+		c := &Coordinator{cfg: Config{Name: "c", Request: &clusterpb.ReserveRequest{IdleMillis: tt.idle}, Recovered: Recovered{Saved: tt.saved, Allocation: "application_1"}}}
 		if f := c.allocationFailure(tt.err); !strings.HasPrefix(f.GetSummary(), tt.summary) || !strings.HasPrefix(f.GetRemedy(), tt.next) || (tt.next == "") != (f.GetRemedy() == "") {
 			t.Errorf("%v: %v", tt.err, f)
 		}

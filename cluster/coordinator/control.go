@@ -245,7 +245,7 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 	}
 	sharer, ok := alloc.(cluster.SessionSharer)
 	if !ok {
-		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no session of an engine that could be shared", c.cfg.Request.GetBackend())
+		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no Spark session to share: reserve with --backend spark", c.cfg.Request.GetBackend())
 	}
 	reply, err := sharer.Session(ctx)
 	if err != nil {

@@ -117,10 +117,10 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
 	r, err := f.shipped.Open(req.GetSha256())
 	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "no blob %.64s: the run it belonged to is over", req.GetSha256())
+		return status.Errorf(codes.NotFound, "the driver has it no more: the run to which it belongs is over")
 	}
 	if err != nil {
-		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
+		return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
 	}
 	defer r.Close()
 	buffer := make([]byte, fetchChunk)
@@ -135,7 +135,7 @@ func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStre
 			return nil
 		}
 		if err != nil {
-			return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
+			return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
 		}
 	}
 }

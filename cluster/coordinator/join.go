@@ -14,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
@@ -29,7 +30,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		return status.Error(codes.InvalidArgument, "an agent's first message must be a hello")
 	}
 	if name := auth.PeerName(ctx); name != hello.GetExecutorId() {
-		return status.Errorf(codes.PermissionDenied, "the certificate is executor %s's, the hello executor %s's", name, hello.GetExecutorId())
+		return status.Error(codes.PermissionDenied, fault.New("executor %s has the certificate of executor %s", hello.GetExecutorId(), name).Error())
 	}
 	conn := newAgentConn(cluster.ExecutorID(hello.GetExecutorId()))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome(hello)}})

@@ -166,7 +166,7 @@ func optionTexts(o *clusterpb.RunOptions) map[string]string {
 func (c *Coordinator) readManifests(ctx context.Context, runs []int32) (map[int32]*clusterpb.RunManifest, error) {
 	for _, run := range runs {
 		if err := c.files.fetchFolder(ctx, run, results.ManifestFile); err != nil {
-			return nil, fmt.Errorf("fetch the manifest of run %d: %w", run, err)
+			return nil, fmt.Errorf("fetch what run %d recorded of its program (%s): %w", run, results.ManifestFile, err)
 		}
 	}
 	return results.ReadManifests(ctx, results.LocalFolder(c.files.folder()), runs)

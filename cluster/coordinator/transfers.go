@@ -101,7 +101,7 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 		if remedy := lifecycle.HostRemedy(why, ""); remedy != "" {
 			why += "; " + remedy
 		}
-		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
+		c.note(fmt.Sprintf("run %d: %s on %s has given up sending %s to the driver, so they are missing below --dir: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
 	}
 	c.subs.wake()
 	c.sweep(m.GetRun())
@@ -126,7 +126,7 @@ func someOf(names []string) string {
 	case len(names) == 0:
 		return "its files"
 	case len(names) > most:
-		return fmt.Sprintf("%s and %d other files", strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
 }
@@ -139,7 +139,7 @@ func (c *Coordinator) filesPending(run int32) bool {
 		x := c.lc.Executor(id)
 		if x.Attempt != o.attempt || x.State == lifecycle.ExecutorLost {
 			delete(c.execs.pendingFiles, id)
-			c.note(fmt.Sprintf("run %d: files that %s had not sent yet are lost with its executor", o.run, x.Task), true)
+			c.note(fmt.Sprintf("run %d: the executor of %s was lost before it had sent all files of the run to the driver: those that it wrote last, such as checkpoints, are missing below --dir", o.run, x.Task), true)
 			continue
 		}
 		any = any || run == 0 || o.run == run

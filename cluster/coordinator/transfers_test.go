@@ -85,7 +85,7 @@ func TestResumeWaitsForFiles(t *testing.T) {
 	if err := errors.Join(<-resumed, c.awaitPending(ctx, 1, deadline)); err != nil {
 		t.Error(err)
 	}
-	if want := "run 1: worker:0 on host0 could not send a, b, c and 1 other files: no way"; !strings.Contains(c.said(), want) {
+	if want := "run 1: worker:0 on host0 has given up sending a, b, c and 1 more to the driver, so they are missing below --dir: no way"; !strings.Contains(c.said(), want) {
 		t.Errorf("said was %q, not %q", c.said(), want)
 	}
 }
@@ -100,7 +100,7 @@ func TestSweptWhenNothingIsToCome(t *testing.T) {
 	}
 	c.sent("0", &clusterpb.FilesSent{})
 	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
-	if want := "run 1: files that worker:1 had not sent yet are lost with its executor"; !strings.Contains(c.said(), want) {
+	if want := "run 1: the executor of worker:1 was lost before it had sent all files"; !strings.Contains(c.said(), want) {
 		t.Errorf("said was %q, not %q", c.said(), want)
 	}
 	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {

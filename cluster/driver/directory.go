@@ -116,18 +116,15 @@ func (d *driver) fetchLastRun(ctx context.Context) {
 
 // useHadoop sets this process's environment to the Hadoop configuration of the request, so
 // that HDFS and engine are of one Hadoop whether a kernel or a shell started the driver.
-func (d *driver) useHadoop() error {
+func (d *driver) useHadoop() {
 	if !d.engine.Hadoop || d.hosting != nil { // a container has its own
-		return nil
+		return
 	}
 	for key, name := range map[string]string{cluster.EngineConfDir: "HADOOP_CONF_DIR", cluster.EngineUser: "HADOOP_USER_NAME"} {
 		if v := d.req.GetEngine()[key]; v != "" {
-			if err := os.Setenv(name, v); err != nil {
-				return fmt.Errorf("use the Hadoop of the request: set %s: %w", name, err)
-			}
+			_ = os.Setenv(name, v) // fails only for a name or a value that no command can give
 		}
 	}
-	return nil
 }
 
 // hadoop sets the Hadoop configuration for programs and agents, if the runs are on HDFS or

@@ -64,7 +64,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, ready io.WriteClose
 	var in state.DriverInput
 	err := json.NewDecoder(stdin).Decode(&in)
 	if err != nil {
-		err = fmt.Errorf("the notebook or shell that started the driver ended before it had sent the request: %w", err)
+		err = fmt.Errorf("the notebook or shell that started the driver ended before it had sent the request (%w); repeat the command", err)
 	} else {
 		err = d.prepare(ctx, in)
 	}
@@ -110,7 +110,7 @@ func announce(ready io.WriteCloser, socket string, problem error) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("answer the notebook or shell that started the driver (it may have ended): %w", err)
+		return fmt.Errorf("the notebook or shell that started the driver ended before the driver was ready (%w), so the driver ends too; repeat the command", err)
 	}
 	return nil
 }
@@ -195,9 +195,7 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	if d.engine, known = d.opt.Engines.Find(d.req.GetBackend()); !known {
 		return errors.Join(fmt.Errorf("this tfcluster has no engine for --backend %s: choose another --backend", d.req.GetBackend()), d.forget())
 	}
-	if err := d.useHadoop(); err != nil {
-		return errors.Join(err, d.forget())
-	}
+	d.useHadoop()
 	place := d.openDirectory
 	if d.managed() {
 		place = d.checkRemoteDirectory
@@ -304,10 +302,10 @@ func (d *driver) serve(ctx context.Context) error {
 	d.register(agents, clients)
 	var g errgroup.Group
 	if d.hosting == nil {
-		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
+		g.Go(func() error { return serving.Serve("notebooks and shells", clients, d.clients) })
 	}
 	serve := func(ln net.Listener) {
-		g.Go(func() error { return serving.Serve("agents", agents, pending.Listen(ln)) })
+		g.Go(func() error { return serving.Serve("executors", agents, pending.Listen(ln)) })
 	}
 	serve(d.agents)
 	watching, unwatch := context.WithCancel(ctx)

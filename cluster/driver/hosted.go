@@ -75,11 +75,7 @@ func (d *driver) listenHosted() error {
 		if *ln, err = net.Listen("tcp", ":0"); err != nil {
 			return fmt.Errorf("open a port on the ApplicationMaster's node: %w", err)
 		}
-		_, port, err := net.SplitHostPort((*ln).Addr().String())
-		if err != nil {
-			return fmt.Errorf("find the port that was opened on the ApplicationMaster's node: %w", err)
-		}
-		at[i] = net.JoinHostPort(d.hosting.Host(), port)
+		at[i] = net.JoinHostPort(d.hosting.Host(), portOf(*ln))
 	}
 	d.address = at[0]
 	d.hosting.Listening(d.address, "http://"+at[1]+"/")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
@@ -28,6 +29,9 @@ func (d *driver) advertise(ctx context.Context) error {
 	d.bind = host
 	return nil
 }
+
+// portOf returns the port of a listener for TCP.
+func portOf(ln net.Listener) string { return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port) }
 
 // listenClients opens the socket for clients.
 func (d *driver) listenClients() error {
@@ -55,7 +59,7 @@ func (d *driver) listen() error {
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
-			return fmt.Errorf("the saved address at which agents reach the driver, %q, has no port: %w", d.old.Address, err)
+			return fault.New("the saved address at which executors reach the driver, %q, has no port: %w", d.old.Address, err)
 		}
 		choice = append([]string{port}, choice...)
 	}
@@ -69,12 +73,9 @@ func (d *driver) listen() error {
 		err = fmt.Errorf("%w; --advertise %s allows no other port: end the process that uses it, or allow more ports", err, d.req.GetAdvertise())
 	}
 	if err != nil {
-		return fmt.Errorf("open the port to which agents connect: %w", err)
+		return fmt.Errorf("open the port to which executors connect: %w", err)
 	}
-	_, port, err := net.SplitHostPort(d.agents.Addr().String())
-	if err != nil {
-		return fmt.Errorf("find the port to which agents connect: %w", err)
-	}
+	port := portOf(d.agents)
 	if host == "" {
 		host = cmp.Or(d.bind, "127.0.0.1")
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Run is the run whose tasks may form a group.
@@ -71,7 +72,7 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		return err
 	}
 	if run.Over != "" || run.ID != m.GetRun() || !run.has(m) {
-		return status.Errorf(codes.FailedPrecondition, "%s of attempt %d is no task of the active run", m.GetTask(), m.GetAttempt())
+		return status.Errorf(codes.FailedPrecondition, "%s is no task of the active run any more: run %d was ended, or its tasks were started again", m.GetTask(), m.GetRun())
 	}
 	m = proto.CloneOf(m)
 	m.Executor = s.executor(stream.Context())
@@ -125,7 +126,7 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 		s.groups[key] = g
 	}
 	if g.members[m.GetTask()] != nil {
-		return nil, status.Errorf(codes.AlreadyExists, "%s is a member already", m.GetTask())
+		return nil, status.Error(codes.AlreadyExists, fault.New("%s is in the group already", m.GetTask()).Error())
 	}
 	g.members[m.GetTask()] = m
 	g.wake()

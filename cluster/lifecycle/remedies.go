@@ -82,6 +82,10 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"
 	case strings.HasPrefix(e.GetReason(), "cannot be started: --working-dir"):
 		return "lost", "%tfcluster start with another --working-dir"
+	case strings.HasPrefix(e.GetReason(), "cannot be started: make a folder of the run below --dir"):
+		return "lost", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"
+	case strings.HasPrefix(e.GetReason(), "cannot be started") && HostRemedy(e.GetReason(), on) != "":
+		return "lost", limitRemedy(e.GetReason(), on, "")
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
 	case lost && x.loss.by == cluster.LostByError:
@@ -96,22 +100,20 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if strings.Contains(e.GetException(), fault.Report) {
 			return "task", "report it as the error says; %tfcluster start runs again: the executors stay reserved"
 		}
+		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
+			return "task", "if the driver has ended, driver.log in the cluster's state folder says why; else check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
+		}
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
 		if strings.Contains(e.GetException(), "a collective call: open the sockets") {
 			return "task", fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
 		}
-		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
-			return "task", "check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
-		}
 		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
 			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 		}
-		if remedy := HostRemedy(e.GetException(), on); strings.HasPrefix(remedy, moreFiles) {
-			return "task", remedy + " and then %tfcluster reserve --replace, because executors keep the limit that they began with; or change the program; then run %tfcluster start again"
-		} else if remedy != "" {
-			return "task", remedy + ", or change the program; then run %tfcluster start again: the executors stay reserved"
+		if HostRemedy(e.GetException(), on) != "" {
+			return "task", limitRemedy(e.GetException(), on, ", or change the program")
 		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
@@ -137,6 +139,15 @@ func ReserveRemedy(cause string) string {
 }
 
 const moreFiles = "raise the limit of open files"
+
+// limitRemedy returns the remedy for a task that a limit of its host ended; or is another one.
+func limitRemedy(text, on, or string) string {
+	remedy := HostRemedy(text, on)
+	if strings.HasPrefix(remedy, moreFiles) {
+		return remedy + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"
+	}
+	return remedy + or + "; then run %tfcluster start again: the executors stay reserved"
+}
 
 // HostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one. on is "" or names
 // the host.

@@ -25,19 +25,19 @@ func Extract(cacheDir string) (dir string, err error) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
-		return "", fmt.Errorf("extract the Python package: %w", err)
+		return "", fmt.Errorf("extract the Python package tfcluster: %w", err)
 	}
 	aside, err := os.MkdirTemp(cacheDir, ".python-")
 	if err != nil {
-		return "", fmt.Errorf("extract the Python package: %w", err)
+		return "", fmt.Errorf("extract the Python package tfcluster: %w", err)
 	}
 	defer os.RemoveAll(aside)
 	if err := os.CopyFS(aside, sources); err != nil {
-		return "", fmt.Errorf("extract the Python package: %w", err)
+		return "", fmt.Errorf("extract the Python package tfcluster: %w", err)
 	}
 	if err := os.Rename(aside, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		if _, statErr := os.Stat(dir); statErr != nil {
-			return "", fmt.Errorf("extract the Python package: %w", err)
+			return "", fmt.Errorf("extract the Python package tfcluster: %w", err)
 		}
 	}
 	return dir, nil

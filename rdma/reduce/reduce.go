@@ -52,9 +52,10 @@ const (
 	Sum Op = iota
 	Min
 	Max
+	Mean // the sum, which the program divides
 )
 
-var ops = [...]string{Sum: "sum", Min: "min", Max: "max"}
+var ops = [...]string{Sum: "sum", Min: "min", Max: "max", Mean: "mean"}
 
 // ParseOp returns the operation of a name.
 func ParseOp(name string) (Op, error) {
@@ -63,7 +64,7 @@ func ParseOp(name string) (Op, error) {
 			return Op(op), nil
 		}
 	}
-	return 0, fmt.Errorf("there is no op %q to reduce arrays with: use sum, min or max", name)
+	return 0, fmt.Errorf("there is no op %q to reduce arrays with: use sum, mean, min or max", name)
 }
 
 // Valid is whether o is one of the operations.
@@ -92,6 +93,9 @@ func Into(dst []byte, sources [][]byte, t Type, op Op) error {
 		case len(v) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(v)))%uintptr(t.Size()) != 0:
 			return fmt.Errorf("%w: one does not begin at a multiple of %d bytes", ErrVectors, t.Size())
 		}
+	}
+	if op == Mean {
+		op = Sum
 	}
 	switch t {
 	case Float32:

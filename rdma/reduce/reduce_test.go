@@ -24,7 +24,7 @@ func TestInto(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, sources := range []int{1, 2, 3, 4, 5, 7, 8} {
 		for _, n := range []int{0, 1, 3, 4, 1023, 1024, 1025, 5000} {
-			for _, op := range []Op{Sum, Min, Max} {
+			for _, op := range []Op{Sum, Min, Max, Mean} {
 				name := fmt.Sprintf("%d sources of %d, %s", sources, n, op)
 				check(t, name, Float32, op, sources, n, func() float32 { return random.Float32() - 0.5 })
 				check(t, name, Float64, op, sources, n, func() float64 { return random.Float64() - 0.5 })
@@ -50,7 +50,7 @@ func check[T number](t *testing.T, name string, typ Type, op Op, sources, n int,
 	for _, v := range values[1:] {
 		for i := range want {
 			switch op {
-			case Sum:
+			case Sum, Mean:
 				want[i] += v[i]
 			case Min:
 				want[i] = min(want[i], v[i])

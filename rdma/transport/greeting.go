@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -72,7 +71,7 @@ func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("exchange the sizes of memory: %w", err)
+		return nil, nil, ended(err)
 	}
 	return layout, theirs, nil
 }
@@ -88,8 +87,10 @@ func exchanged(conn net.Conn, message []byte, read func() error) error {
 	err := read()
 	if err != nil {
 		_ = conn.Close() // wakes the sender
+		<-sent
+		return err
 	}
-	return errors.Join(err, <-sent)
+	return <-sent
 }
 
 // connecting bounds the time of a handshake by ctx; done removes the bound.

@@ -41,7 +41,7 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 	done := connecting(ctx, socket)
 	defer done()
 	if err := memory.Send(socket, greeting(magic, own), own.Segment().File()); err != nil {
-		return nil, fmt.Errorf("exchange shared memory: %w", err)
+		return nil, ended(err)
 	}
 	g := make([]byte, greetingSize)
 	n, files, err := memory.Receive(socket, g)
@@ -50,7 +50,7 @@ func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*
 	}
 	if err != nil {
 		closeAll(files)
-		return nil, fmt.Errorf("exchange shared memory: %w", err)
+		return nil, ended(err)
 	}
 	if len(files) != 1 {
 		closeAll(files)

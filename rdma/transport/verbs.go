@@ -154,7 +154,7 @@ func (r *remote) agree(own error, theirs string) (failed, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("agree on a connection by RDMA (start --fabric tcp does without it): %w", err)
+		return nil, fmt.Errorf("agree on a connection by RDMA (start --fabric tcp does without it): %w", ended(err))
 	}
 	if own == nil && answer[0] != 1 {
 		return errors.New(theirs), nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // How long a forker waits for its first connection, and after its last.
@@ -216,7 +217,7 @@ func (s *forker) obey(c *forkerConn, r *forkerRequest) error {
 	switch r.Op {
 	case "spawn":
 		if len(c.fds) < 3 {
-			return fmt.Errorf("start %s: its three descriptors did not come with it: this is a fault of tfcluster", r.ID)
+			return fault.New("start %s: its three descriptors did not come with it", r.ID)
 		}
 		fds := c.fds[:3]
 		c.fds = c.fds[3:]

@@ -62,7 +62,7 @@ func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 		}
 		return a.gpus, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("list the GPUs: the NVIDIA driver does not answer (%w): run nvidia-smi on this host", ctx.Err())
+		return nil, errors.New("list the GPUs: the NVIDIA driver does not answer: run nvidia-smi on this host")
 	}
 }
 

@@ -172,7 +172,7 @@ func parsePython(raw json.RawMessage) *clusterpb.Python {
 // Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes
 // them.
 func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, SpawnTimeout, fmt.Errorf("%v have passed", SpawnTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, SpawnTimeout, fmt.Errorf("it did not answer within %v, because the host is overloaded or that process is stopped", SpawnTimeout))
 	defer cancel()
 	p := &Process{Zygote: z, ID: request.ID, Exited: make(chan ExitStatus, 1)}
 	reply := make(chan zygoteMessage, 1)

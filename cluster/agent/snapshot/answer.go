@@ -2,8 +2,6 @@ package snapshot
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -44,19 +42,7 @@ type answerFrame struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (f *answerFrame) UnmarshalJSON(raw []byte) error {
-	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil {
-		return fmt.Errorf("a frame of a stack: %w", err)
-	}
-	if len(parts) != 4 {
-		return errors.New("a frame of a stack: want function, file, line and code")
-	}
-	for i, into := range []any{&f.function, &f.file, &f.line, &f.code} {
-		if err := json.Unmarshal(parts[i], into); err != nil {
-			return fmt.Errorf("a frame of a stack: %w", err)
-		}
-	}
-	return nil
+	return json.Unmarshal(raw, &[...]any{&f.function, &f.file, &f.line, &f.code})
 }
 
 // stacks returns the threads within the limits of a snapshot.

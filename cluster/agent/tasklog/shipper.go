@@ -79,19 +79,17 @@ func (s *Shipper) Ship(ctx context.Context, client clusterpb.CoordinatorClient) 
 	stream, err := client.Logs(ctx)
 	if err != nil {
 		cancel()
-		return fmt.Errorf("open the stream of logs: %w", err)
+		return clusterpb.Plain(err)
 	}
-	acks := make(chan error, 1)
-	go func() { acks <- s.receive(stream) }()
-	err = s.send(stream)
+	broke := make(chan error, 1)
+	go func() { broke <- s.receive(stream) }()
+	s.send(stream)
 	cancel()
-	if ackErr := <-acks; err == nil {
-		err = ackErr
-	}
-	return err
+	return <-broke
 }
 
-func (s *Shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+// send returns when the stream has broken; receive returns the reason.
+func (s *Shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) {
 	for _, l := range s.all() {
 		l.rewind()
 	}
@@ -100,19 +98,19 @@ func (s *Shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clust
 	for {
 		for _, l := range s.all() {
 			for b := l.batch(); b != nil; b = l.batch() {
-				if err := stream.Send(b); err != nil {
-					return fmt.Errorf("send lines of %s: %w", l.key.Task, err)
+				if stream.Send(b) != nil {
+					return
 				}
 			}
 		}
 		select {
 		case <-stream.Context().Done():
-			return stream.Context().Err()
+			return
 		case <-s.wake:
 		}
 		select { // gathers the lines of a burst
 		case <-stream.Context().Done():
-			return stream.Context().Err()
+			return
 		case <-pause.C:
 		}
 	}
@@ -122,7 +120,7 @@ func (s *Shipper) receive(stream grpc.BidiStreamingClient[clusterpb.LogBatch, cl
 	for {
 		ack, err := stream.Recv()
 		if err != nil {
-			return fmt.Errorf("receive acknowledgements of logs: %w", err)
+			return clusterpb.Plain(err)
 		}
 		key := Key{ack.GetRun(), ack.GetAttempt(), ack.GetTask()}
 		for _, l := range s.all() {

@@ -4,6 +4,7 @@ package tasklog
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -200,7 +201,7 @@ func (l *Log) load(s segment) error {
 		return err
 	}
 	if uint64(len(batch.Lines)) != s.count {
-		return fmt.Errorf("the file %s with lines of a task has %d of its %d lines: it was cut short or changed", s.path, len(batch.Lines), s.count)
+		return io.ErrUnexpectedEOF
 	}
 	l.loaded, l.loadedAt = batch.Lines, s.first
 	return nil

@@ -109,7 +109,7 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	p.end = stop
-	g.Go(func() error { return serving.Serve("clients", clients, p.cfg.Clients) })
+	g.Go(func() error { return serving.Serve("notebooks and shells", clients, p.cfg.Clients) })
 	err = p.submit(following)
 	if err == nil {
 		err = p.follow(following)

@@ -13,10 +13,10 @@ import (
 // stopLimit is how long calls have to end once a server is stopped.
 const stopLimit = 500 * time.Millisecond
 
-// Serve serves until the server is stopped. name, such as "clients", is for the error.
+// Serve serves until the server is stopped. name, such as "executors", is for the error.
 func Serve(name string, s *grpc.Server, ln net.Listener) error {
 	if err := s.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve %s: %w", name, err)
+		return fmt.Errorf("accept connections of %s: %w", name, err)
 	}
 	return nil
 }

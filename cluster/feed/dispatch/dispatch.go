@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Run is the run whose tasks are fed.
@@ -157,7 +158,7 @@ func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessag
 	d.mu.Lock()
 	if d.holders[key] != nil {
 		d.mu.Unlock()
-		return status.Errorf(codes.AlreadyExists, "%s attends already", hello.GetTask())
+		return status.Error(codes.AlreadyExists, fault.New("%s has opened its feed already", hello.GetTask()).Error())
 	}
 	d.holders[key] = h
 	d.wake()

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -49,12 +48,12 @@ func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 	default:
 		text := "the tasks were restarted: the feed begins again at the first record"
 		if err := d.runs.Note(stream.Context(), text); err != nil {
-			return fmt.Errorf("say in the run's notes that the feed begins again: %w", err)
+			return err
 		}
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Again: true})
 	}
 	if err := d.runs.Fail(stream.Context(), run.ID, why); err != nil {
-		return fmt.Errorf("fail run %d: %w", run.ID, err)
+		return err
 	}
 	return stream.Send(&clusterpb.FeedUpdate{Over: true}) // the run says why
 }

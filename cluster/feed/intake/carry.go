@@ -23,13 +23,13 @@ func (i *Intake) carry(ctx context.Context, connection int64) {
 		err = stream.Send(&clusterpb.FeedBytes{Connection: connection})
 	}
 	if err != nil {
-		i.cfg.Log.Info("a producer on another host is not served", "task", i.cfg.Task, "err", err)
+		i.cfg.Log.Info("a task of Spark on another host cannot feed this task, because the driver does not answer or the feed is over", "task", i.cfg.Task, "err", clusterpb.Plain(err))
 		return // the driver closes the producer's connection
 	}
 	ours, theirs, err := unixsock.Pair()
 	if err != nil {
-		i.cfg.Log.Warn("a producer on another host is not served", "task", i.cfg.Task, "err", err)
-		refuse(stream, fmt.Sprintf("the agent of %s on %s cannot serve a producer on another host: %v", i.cfg.Task, i.cfg.Host, err))
+		i.cfg.Log.Warn("a task of Spark on another host cannot feed this task; it fails with this error", "task", i.cfg.Task, "err", err)
+		refuse(stream, fmt.Sprintf("the executor of %s on %s cannot take records from another host: %v", i.cfg.Task, i.cfg.Host, err))
 		return
 	}
 	var work sync.WaitGroup
@@ -94,7 +94,7 @@ func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 			err = i.seg.WriteAt(m.Slot, at, buffer[:n])
 		}
 		if err != nil {
-			return fmt.Errorf("receive a batch of records from another host: %w", err)
+			return err
 		}
 		at += int64(n)
 	}

@@ -87,8 +87,8 @@ func (i *Intake) attend(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	i.cfg.Log.Warn("the feed's streams to the driver ended", "task", i.cfg.Task, "err", err)
-	reason := fmt.Sprintf("the executor of %s has lost the connection to the cluster's driver: %v", i.cfg.Task, clusterpb.Plain(err))
+	reason := clusterpb.Lost(i.cfg.Task, err).Error()
+	i.cfg.Log.Warn("a feed has failed, and the task's program fails when it reads more of it", "err", reason)
 	i.end(reason, reason)
 }
 
@@ -96,11 +96,11 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
 	stream, err := i.cfg.Client.Attend(ctx)
 	if err != nil {
-		return fmt.Errorf("open the stream of the feed: %w", err)
+		return err
 	}
 	hello := &clusterpb.HolderHello{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task, Host: i.cfg.Host, Socket: i.cfg.Socket}
 	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("tell the driver of the feed's memory: %w", err)
+		return err
 	}
 	work.Go(func() error { return i.report(ctx, stream) })
 	work.Go(func() error { return i.receive(ctx) })
@@ -108,7 +108,7 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 		for {
 			order, err := stream.Recv()
 			if err != nil {
-				return fmt.Errorf("receive the driver's orders for the feed: %w", err)
+				return err
 			}
 			switch m, c := order.GetMove(), order.GetConnect(); {
 			case m != nil:
@@ -145,8 +145,8 @@ func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clu
 		}
 		queue := i.driver.take()
 		for _, m := range queue {
-			if err := stream.Send(m); err != nil {
-				return fmt.Errorf("report to the driver how far the feed is: %w", err)
+			if stream.Send(m) != nil {
+				return nil // Recv returns the reason
 			}
 		}
 		if rested && len(queue) > 0 {
@@ -170,7 +170,7 @@ func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 	rows, err := i.sendPieces(ctx, f, m, pieces)
 	if err != nil { // the other holder has ended: the driver knows, and fails the feed if somebody reads it yet
 		if ctx.Err() == nil {
-			i.cfg.Log.Info("records were not moved", "task", i.cfg.Task, "to", m.GetTo(), "err", err)
+			i.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", i.cfg.Task, "err", clusterpb.Plain(err))
 		}
 		return
 	}
@@ -224,7 +224,7 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 	for buffer, offset := make([]byte, chunk), int64(0); offset < size; {
 		n, err := io.ReadFull(batch, buffer[:min(size-offset, chunk)])
 		if err != nil {
-			return fmt.Errorf("read slot %d of the feed's memory: %w", p.slot, err)
+			return fmt.Errorf("read the memory of the feed: %w", err)
 		}
 		part := &clusterpb.FeedPiece{Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Data: buffer[:n], Offset: offset}
 		if offset += int64(n); offset == size {
@@ -241,7 +241,7 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 func (i *Intake) receive(ctx context.Context) error {
 	stream, err := i.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task})
 	if err != nil {
-		return fmt.Errorf("receive records: %w", err)
+		return err
 	}
 	for {
 		at, err := i.awaitSlot(ctx)
@@ -252,7 +252,7 @@ func (i *Intake) receive(ctx context.Context) error {
 			i.mu.Lock()
 			i.slots[at] = slot{}
 			i.mu.Unlock()
-			return fmt.Errorf("receive records: %w", err)
+			return err
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -153,6 +152,9 @@ func (p *peer) write(o outgoing) error {
 	return err
 }
 
+// errNoMessage ends a connection whose peer does not speak the protocol.
+var errNoMessage = errors.New("this is no message of a feed")
+
 // lineReader reads messages.
 type lineReader struct{ r *bufio.Reader }
 
@@ -167,7 +169,7 @@ func (l lineReader) read() (message, error) {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxLine {
-			return message{}, fmt.Errorf("a message on the feed's socket has more than %d bytes: it is not from a tfcluster of this version", maxLine)
+			return message{}, errNoMessage
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
@@ -183,11 +185,8 @@ func (l lineReader) read() (message, error) {
 // parseMessage reads a line.
 func parseMessage(line []byte) (message, error) {
 	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return message{}, fmt.Errorf("read a message on the feed's socket: %w: it is not from a tfcluster of this version", err)
-	}
-	if m.Op == "" {
-		return message{}, errors.New("read a message on the feed's socket: it has no op, so it is not from a tfcluster of this version")
+	if err := json.Unmarshal(line, &m); err != nil || m.Op == "" {
+		return message{}, errNoMessage
 	}
 	return m, nil
 }

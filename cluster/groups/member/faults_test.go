@@ -105,7 +105,7 @@ func TestNotLost(t *testing.T) {
 		{status.Error(codes.FailedPrecondition, "worker:0 of attempt 0 is no task of the active run"), "worker:0 of attempt 0 is no task of the active run"},
 		{status.Error(codes.AlreadyExists, "worker:0 is a member already"), "worker:0 is a member already"},
 		{status.Error(codes.Unavailable, "the driver ends"), lost + "the driver ends"},
-		{nil, lost + "EOF"},
+		{nil, lost + "the other side ended, or closed the connection"},
 	} {
 		server := grpc.NewServer()
 		clusterpb.RegisterGroupsServer(server, refusing{err: tt.err})

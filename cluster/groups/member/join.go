@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
@@ -59,18 +56,14 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket, Address: m.remote.Addr().String(),
 	})
 	if err != nil {
-		return fmt.Errorf("ask the cluster's driver for the other tasks of run %d: %w", m.config.Run, clusterpb.Plain(err))
+		return clusterpb.Lost(m.config.Task, err)
 	}
 	updates, failed := make(chan *clusterpb.GroupUpdate), make(chan error, 2)
 	work.Go(func() {
 		for {
 			u, err := stream.Recv()
 			if err != nil {
-				lost := status.Code(err) == codes.Unavailable || errors.Is(err, io.EOF) // else the driver refuses
-				if err = clusterpb.Plain(err); lost {
-					err = fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", m.config.Task, err)
-				}
-				failed <- err
+				failed <- clusterpb.Lost(m.config.Task, err)
 				return
 			}
 			select {
@@ -147,7 +140,7 @@ func (m *Member) progress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reporting)
 	defer cancel()
 	if _, err := m.config.Client.Progress(ctx, p); err != nil {
-		m.config.Log.Warn("the driver did not take a report about collective calls; they go on, but an error about a late call may not name this task", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("the driver did not take a report about collective calls; they go on, but an error about a late call may not name this task", "task", m.config.Task, "error", clusterpb.Plain(err))
 	}
 }
 
@@ -204,7 +197,7 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 	m.known = key
 	m.wake()
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("%v have passed", connectTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("it did not connect within %v", connectTimeout))
 	defer cancel()
 	if err := m.link(ctx, members, key, &cfg); err != nil {
 		return err
@@ -261,7 +254,7 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 	isLinked(cfg.Rank)
 	work, ctx := errgroup.WithContext(ctx)
 	failed := func(rank int, err error) error {
-		return &collective.LostError{Name: cfg.Names[rank], Err: fmt.Errorf("connect to %s: %w", cfg.Names[rank], err)}
+		return &collective.LostError{Name: cfg.Names[rank], Err: cmp.Or(context.Cause(ctx), err)} // rather than its i/o timeout
 	}
 	connect := func(rank int, conn net.Conn) {
 		work.Go(func() error {

@@ -102,11 +102,11 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	seg, err := memory.New("tfcluster-group", collective.Layout(cfg.Memory)...)
 	if err != nil {
-		return nil, fmt.Errorf("the agent of %s cannot make the shared memory of collective calls: %w", cfg.Task, err)
+		return nil, fmt.Errorf("the executor of %s cannot make the shared memory of collective calls: %w", cfg.Task, err)
 	}
 	own, err := seg.Map()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the agent of %s cannot make the shared memory of collective calls: %w", cfg.Task, err), seg.Close())
+		return nil, errors.Join(fmt.Errorf("the executor of %s cannot make the shared memory of collective calls: %w", cfg.Task, err), seg.Close())
 	}
 	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
 	m.pending = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
@@ -178,7 +178,7 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	if err != nil && open.Err() == nil {
-		m.config.Log.Warn("a connection for collective calls was refused; the group goes on", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("a connection for collective calls was refused; the tasks go on", "task", m.config.Task, "error", err)
 	}
 	if err != nil || open.Err() != nil { // the deadline of its end may just have been removed
 		_ = conn.Close()

@@ -39,12 +39,12 @@ func readHello(conn io.Reader) (hello, error) {
 			break
 		}
 		if line = append(line, b[0]); len(line) > maxHello {
-			return hello{}, fmt.Errorf("the first line of a connection is longer than %d bytes: it is not from a tfcluster of this version", maxHello)
+			return hello{}, fmt.Errorf("its first line is longer than %d bytes, so it is not from a tfcluster of this version", maxHello)
 		}
 	}
 	var h hello
 	if err := json.Unmarshal(line, &h); err != nil {
-		return hello{}, fmt.Errorf("the first line of a connection is not from a tfcluster of this version: %w", err)
+		return hello{}, fmt.Errorf("its first line is not from a tfcluster of this version: %w", err)
 	}
 	return h, nil
 }

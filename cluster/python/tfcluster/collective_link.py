@@ -110,9 +110,8 @@ class Group:
     def all_reduce(self, arrays: Sequence[Any], op: str, until: float) -> list[Any]:
         """The arrays of all, combined. All have one type; they travel as one vector."""
         divisor = len(self.names) if op == "mean" else 1
-        reduce = "sum" if op == "mean" else op
-        kind = "exchange" if reduce == "sum" and self._exchanges(arrays) else "all_reduce"
-        return self._pieces(arrays, divisor, until, kind, reduce=reduce)
+        kind = "exchange" if op in ("sum", "mean") and self._exchanges(arrays) else "all_reduce"
+        return self._pieces(arrays, divisor, until, kind, reduce=op)
 
     def _exchanges(self, arrays: Sequence[Any]) -> bool:
         """Whether the two tasks of one host add up each other's large vectors, rather than have their agents do it."""

@@ -139,7 +139,7 @@ class Answers:
                 link.send("put", feed=feed, piece=piece, begin=begin, end=end, slot=slot, bytes=size)
                 begin = end
         except Stopped as e:
-            raise RuntimeError(f"the feed failed: {e.reason or 'the agent takes no results any more'}") from None
+            raise RuntimeError(f"the feed failed: {e.reason or 'it has ended, so no more results are taken'}") from None
         except Refused as e:
             raise RuntimeError(f"results of main_fun: {e}") from None
 

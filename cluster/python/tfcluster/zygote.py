@@ -38,6 +38,7 @@ from collections import deque
 from typing import Any
 
 from tfcluster import manifest, processes
+from tfcluster.feed_link import FAULT
 from tfcluster.forked import become_task
 from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidia_open, one_line
 
@@ -239,7 +240,7 @@ class Zygote:
             del connection.received[: end + 1]
             self._request(connection, json.loads(line))
         if len(connection.received) > MAX_REQUEST:
-            raise ValueError(f"a request of the agent has more than {MAX_REQUEST} bytes: this is a fault of tfcluster")
+            raise ValueError(f"a request of the agent has more than {MAX_REQUEST} bytes; {FAULT}")
         return True
 
     def _request(self, connection: Connection, request: dict[str, Any]) -> None:
@@ -294,7 +295,7 @@ class Zygote:
     def _spawn(self, connection: Connection, request: dict[str, Any]) -> None:
         name = str(request["id"])
         if len(connection.fds) < 3:
-            raise ValueError(f"spawn {name}: its three descriptors did not come with it: this is a fault of tfcluster")
+            raise ValueError(f"spawn {name}: its three descriptors did not come with it; {FAULT}")
         fds = [connection.fds.popleft() for _ in range(3)]
         try:
             if self._greeting is None:
