@@ -326,7 +326,7 @@ func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", err)
+			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", clusterpb.Plain(err))
 		}
 	}
 }
@@ -343,11 +343,11 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 		if status.Code(err) == codes.ResourceExhausted {
 			moved = func() {} // data sent to a full disk is no progress
 		}
-		if ctx.Err() != nil || time.Since(last) > filesGiveUp || status.Code(err) == codes.Unimplemented {
+		if code := status.Code(err); ctx.Err() != nil || time.Since(last) > filesGiveUp || code == codes.Unimplemented || code == codes.InvalidArgument {
 			refused, _ := t.sender.Refused()
 			return slices.Concat(t.sender.Left(), t.events.left(), refused), err
 		}
-		t.own.log.Warn("what the task left is sent again", "run", t.id, "error", err)
+		t.own.log.Warn("what the task left is sent again", "run", t.id, "error", clusterpb.Plain(err))
 		select {
 		case <-ctx.Done():
 		case <-time.After(filesRetry):

@@ -103,7 +103,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 			return "task", fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
 		}
 		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
-			return "task", "check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
+			return "task", "the driver may have been restarted: if it fails again, check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
 		}
 		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
 			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
