@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"encoding/json"
-	"fmt"
 	"net"
 	"strconv"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Spec is a cluster specification in the form of tf.train.ClusterSpec: for each role the
@@ -41,7 +41,7 @@ func NewSpec(addresses map[TaskID]string) (Spec, error) {
 		}
 	}
 	if placed != len(addresses) {
-		return nil, fmt.Errorf("the tasks of the cluster are numbered with a gap (%v): this is a fault of tfcluster", addresses)
+		return nil, fault.New("the tasks of the cluster are numbered with a gap (%v)", addresses)
 	}
 	return spec, nil
 }

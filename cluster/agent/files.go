@@ -343,7 +343,7 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 		if status.Code(err) == codes.ResourceExhausted {
 			moved = func() {} // data sent to a full disk is no progress
 		}
-		if ctx.Err() != nil || time.Since(last) > filesGiveUp || status.Code(err) == codes.Unimplemented {
+		if code := status.Code(err); ctx.Err() != nil || time.Since(last) > filesGiveUp || code == codes.Unimplemented || code == codes.InvalidArgument {
 			refused, _ := t.sender.Refused()
 			return slices.Concat(t.sender.Left(), t.events.left(), refused), err
 		}

@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // CoordinatorName is the name in the coordinator's certificate. It is not an address: agents
@@ -37,43 +39,26 @@ const certLife = 400 * 24 * time.Hour
 
 // NewAuthority creates the authority of a cluster.
 func NewAuthority(cluster string) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certPEM, keyPEM, err := sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "tfcluster " + cluster}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("make the key of the cluster's authority: %w", err)
+		return nil, err
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "tfcluster " + cluster},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certLife),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("make the certificate of the cluster's authority: %w", err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode the key of the cluster's authority: %w", err)
-	}
-	return LoadAuthority(
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+	return LoadAuthority(certPEM, keyPEM)
 }
 
 // LoadAuthority loads an authority from the state file.
 func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("the saved keys of the cluster's authority cannot be used: %w; shut the cluster down and reserve it again", err)
-	}
-	cert, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return nil, fmt.Errorf("the saved certificate of the cluster's authority cannot be used: %w; shut the cluster down and reserve it again", err)
+		return nil, fmt.Errorf("the certificate of the cluster that its driver saved cannot be used: %w; shut the cluster down and reserve it again", err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("the saved key of the cluster's authority is a %T, not an ECDSA key; shut the cluster down and reserve it again", pair.PrivateKey)
+		return nil, fault.New("the saved key of the cluster is a %T, not an ECDSA key", pair.PrivateKey)
 	}
-	return &Authority{key: key, cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
+	return &Authority{key: key, cert: pair.Leaf, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
 
 // Issue signs a certificate for a name: an executor's ID, or the coordinator.
@@ -88,37 +73,47 @@ func (a *Authority) IssueProducer(feed string) (certPEM, keyPEM []byte, err erro
 }
 
 func (a *Authority) issue(subject pkix.Name, usage ...x509.ExtKeyUsage) (certPEM, keyPEM []byte, err error) {
-	name := subject.CommonName
+	return sign(&x509.Certificate{
+		Subject: subject, DNSNames: []string{subject.CommonName}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage,
+	}, a.cert, a.key)
+}
+
+// sign makes a key and its certificate, which the parent's key signs, or, without a parent, the new key.
+func sign(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) (certPEM, keyPEM []byte, err error) {
+	tmpl.SerialNumber, tmpl.NotBefore, tmpl.NotAfter = serial(), time.Now().Add(-time.Hour), time.Now().Add(certLife)
+	var der, keyDER []byte
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make the key of %s: %w", name, err)
+	if err == nil && parent == nil {
+		parent, by = tmpl, key
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: serial(), Subject: subject, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certLife), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: usage,
+	if err == nil {
+		der, err = x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), by)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make the certificate of %s: %w", name, err)
+	if err == nil {
+		keyDER, err = x509.MarshalECPrivateKey(key)
 	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode key of %s: %w", name, err)
+		return nil, nil, fault.New("make the certificate of %s: %w", tmpl.Subject.CommonName, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// pair is Issue for a connection.
+func (a *Authority) pair(name string) (tls.Certificate, error) {
+	certPEM, keyPEM, err := a.Issue(name)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	return pair, fault.Of(err)
 }
 
 // ServerTLS returns the coordinator's TLS configuration: clients need a certificate of this
 // authority. Producers of feeds speak ProducerProtocol, and nobody else does.
 func (a *Authority) ServerTLS() (*tls.Config, error) {
-	certPEM, keyPEM, err := a.Issue(CoordinatorName)
+	pair, err := a.pair(CoordinatorName)
 	if err != nil {
 		return nil, err
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("load the driver's certificate: %w", err)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

@@ -61,13 +61,9 @@ func DialHosted(a *Authority, address string) (*grpc.ClientConn, error) {
 }
 
 func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
-	certPEM, keyPEM, err := a.Issue(name)
+	pair, err := a.pair(name)
 	if err != nil {
 		return nil, err
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("load the certificate of %s: %w", name, err)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

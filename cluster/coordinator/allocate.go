@@ -272,6 +272,7 @@ func (c *Coordinator) release(reason string) {
 		c.post(func() {
 			if c.reserved.lastNote = lastNote; lastNote != "" {
 				c.note(lastNote, true)
+				c.reserved.releaseReason += "; " + strings.TrimPrefix(lastNote, "warning: ") // nobody may read the note
 			}
 			c.writeHistory(true)
 			c.reserved.released <- err

@@ -1,15 +1,41 @@
 package coordinator
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // elsewhere stands for a spool of which only the folder matters.
 type elsewhere struct{ Spool }
 
-func (elsewhere) Folder() string { return "/state/.spool-1" }
+func (elsewhere) Folder() string                             { return "/state/.spool-1" }
+func (elsewhere) OnNotice(func(string))                      {}
+func (elsewhere) Flush(context.Context, time.Duration) error { return errors.New("HDFS unreachable") }
+
+// TestFilesLeft: the record of a cluster whose files could not be uploaded says where they are.
+func TestFilesLeft(t *testing.T) {
+	t.Parallel()
+	why := make(chan string, 100)
+	c := coordinate(t, true, func(cfg *Config) {
+		cfg.Spool = elsewhere{}
+		cfg.Hooks.Record = func(_ []cluster.Application, _ []byte, _ int32, over bool, reason string) error {
+			if over {
+				why <- reason
+			}
+			return nil
+		}
+	})
+	c.do(func() { c.release("shutdown") })
+	if got := <-why; !strings.HasPrefix(got, "shutdown; not all files could be written to ") || !strings.Contains(got, "HDFS unreachable; the rest is on the driver's host in /state/.spool-1") {
+		t.Errorf("the reason in the record: %q", got)
+	}
+}
 
 func TestPlaces(t *testing.T) {
 	t.Parallel()

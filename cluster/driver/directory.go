@@ -86,7 +86,7 @@ func (d *driver) openDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
+	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Temporary: d.hosting != nil, Log: d.log}); err != nil {
 		return err
 	}
 	if !fresh && d.hosting == nil { // only a hosted driver begins with an empty spool

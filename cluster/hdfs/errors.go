@@ -80,12 +80,12 @@ func (f *FS) explain(verb string, at location, err error) error {
 	case class == "SafeModeException":
 		return fmt.Errorf("%s: %w: HDFS is read-only until its administrator runs hdfs dfsadmin -safemode leave", to, ErrSafeMode)
 	case ok:
-		return fmt.Errorf("%s: HDFS returned %s: %s", to, class, line)
+		return fmt.Errorf("%s: HDFS returned %s: %s; the NameNode's log says more", to, class, line)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w: HDFS denies access to user %s; its owner can permit it, and HADOOP_USER_NAME names another user", to, fs.ErrPermission, f.config.User)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: %w", to, err)
-	case answered(err):
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: HDFS did not answer in time (%w); check that the NameNode runs, then repeat it", to, err)
+	case errors.Is(err, context.Canceled), answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
 	if node := at.dataNode(err); node != "" {

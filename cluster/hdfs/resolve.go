@@ -60,7 +60,7 @@ func (f *FS) resolve(name string) (location, error) {
 	at.uri = "hdfs://" + authority + at.path
 	at.nameNodes = f.nameNodes(authority)
 	if len(at.nameNodes) == 0 {
-		return location{}, fmt.Errorf("%s: the Hadoop configuration names no NameNode of %s (dfs.ha.namenodes)", name, authority)
+		return location{}, fmt.Errorf("%s: the Hadoop configuration%s has no address of a NameNode of %s: set dfs.namenode.rpc-address.%[3]s.NAMENODE in hdfs-site.xml", name, f.configuredIn(), authority)
 	}
 	return at, nil
 }

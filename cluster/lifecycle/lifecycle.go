@@ -195,9 +195,9 @@ func (l *Machine) shutdown(reason string) {
 		return
 	}
 	if l.Active() {
-		l.closeRun("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by the cluster's shutdown: " + reason}, 0)
+		l.closeRun("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "the cluster was released: " + reason}, 0)
 	}
-	l.cancelStart("the cluster's shutdown: " + reason)
+	l.cancelStart("the cluster's release (" + reason + ")")
 	l.state, l.released = Releasing, reason
 	l.releaseAgents(reason)
 	l.do(Release{reason})

@@ -50,7 +50,7 @@ func (l *Machine) engineEvent(e Event) {
 		longer := l.reserveTimeout() > l.limits.Reserve
 		l.takingOver = false
 		if kept := l.recovered(); kept < len(l.execs) {
-			l.note(true, "the engine kept %d of %d executors of the last driver; asking for %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
+			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
 		}
 		l.do(SetTimer{"return", l.limits.Heartbeat})
 		if longer && l.state == Reserving {

@@ -18,11 +18,11 @@ import (
 func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	config, err := a.config(id, attempt)
 	if err != nil {
-		return fmt.Errorf("configure executor %s: %w", id, err)
+		return err
 	}
 	input, err := config.Encode()
 	if err != nil {
-		return fmt.Errorf("configure executor %s: %w", id, err)
+		return err
 	}
 	log, err := os.OpenFile(a.logPath(id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

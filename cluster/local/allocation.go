@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -199,11 +200,7 @@ func endAgent(ag agent, grace time.Duration) {
 
 // Logs returns the agent's log.
 func (a *allocation) Logs(_ context.Context, id cluster.ExecutorID) (io.ReadCloser, error) {
-	f, err := os.Open(a.logPath(id))
-	if err != nil {
-		return nil, fmt.Errorf("open the log of executor %s: %w", id, err)
-	}
-	return f, nil
+	return os.Open(a.logPath(id))
 }
 
 // Saved returns the agents for the next driver.
@@ -243,7 +240,7 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 	select {
 	case <-watched:
 	case <-ctx.Done():
-		return fmt.Errorf("an agent does not end although it was killed (%w): ps shows it, perhaps waiting for a disk", ctx.Err())
+		return errors.New("the process of an executor was killed but has not ended: it may wait for a disk (ps shows tfcluster agent in state D)")
 	}
 	if err := os.RemoveAll(a.runtime); err != nil {
 		return fmt.Errorf("remove the agents' folder: %w", err)

@@ -44,7 +44,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte) (cluster.Allocation, error) {
 	var old savedAllocation
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its agents (%w): reserve again", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its executors: %w", err)
 	}
 	a, err := newAllocation(req, old.Runtime)
 	if err != nil {

@@ -19,7 +19,7 @@ func (s *Store) Load(run int32) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("load lines of run %d: %w", run, err)
+		return err
 	}
 	for _, t := range tasks {
 		task, ok := taskOfFolder(t.Name())
@@ -28,10 +28,10 @@ func (s *Store) Load(run int32) error {
 		}
 		segments, err := s.findSegments(filepath.Join(root, t.Name()))
 		if err != nil {
-			return fmt.Errorf("load lines of run %d: %w", run, err)
+			return err
 		}
 		if err := s.adopt(run, task, segments); err != nil {
-			return fmt.Errorf("load lines of run %d: %w", run, err)
+			return err
 		}
 	}
 	return nil

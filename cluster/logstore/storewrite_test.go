@@ -114,7 +114,7 @@ func TestFullDiskIsReported(t *testing.T) {
 	w.retry()
 	w.lines(1, 1)
 	root := filepath.Join(w.dir, "run-001", "tasks")
-	if len(w.notices) != 2 || !strings.HasPrefix(w.notices[0], "task output cannot be written to "+filepath.Dir(root)+": no space left on device;") || !strings.HasPrefix(w.notices[1], "task output is written again; 100 lines are missing") {
+	if len(w.notices) != 2 || !strings.HasSuffix(w.notices[0], "task output cannot be written to "+filepath.Dir(root)+": no space left on device") || !strings.HasPrefix(w.notices[1], "task output is written again; 100 lines are missing") {
 		t.Errorf("messages: %q", w.notices)
 	}
 	if files, err := filepath.Glob(filepath.Join(root, "worker-0", "*")); err != nil || len(files) != 2 {

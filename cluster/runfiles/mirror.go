@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Mirror makes a folder of a run on an executor's disk equal to the driver's: it fetches
@@ -41,11 +42,14 @@ type fetched struct {
 	local          stamp
 }
 
-// errMoved reports that the driver's files changed while they were fetched.
-var errMoved = errors.New("the files changed at the driver while they were fetched")
+// mirrorTries is how often one Pull fetches files that change meanwhile, mirrorPause the first pause between two tries.
+const (
+	mirrorTries = 5
+	mirrorPause = 200 * time.Millisecond
+)
 
-// mirrorTries is how often one Pull fetches files that change meanwhile.
-const mirrorTries = 5
+// errMoved reports that the driver's files changed while they were fetched. The last try returns it.
+var errMoved = fmt.Errorf("files changed at the driver during each of %d tries", mirrorTries)
 
 // Pull fetches the changes. When it returns, the local folder equals the driver's at some
 // moment after the call. During the call, readers find no file that refers to one that is not
@@ -58,6 +62,10 @@ func (m *Mirror) Pull(ctx context.Context) error {
 		}
 		if !errors.Is(err, errMoved) || try == mirrorTries || ctx.Err() != nil {
 			return fmt.Errorf("fetch the run's %s from the driver: %w", m.folder, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(mirrorPause << (try - 1)):
 		}
 	}
 }
@@ -83,7 +91,7 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 	var changed []*clusterpb.FileHead
 	for _, head := range files {
 		if !strings.HasPrefix(head.GetPath(), s.run+"/"+m.folder+"/") || path.Clean(head.GetPath()) != head.GetPath() {
-			return fmt.Errorf("the driver offers %q, which is not below %s", head.GetPath(), m.folder)
+			return fault.New("the driver offers %q, which is not below %s", head.GetPath(), m.folder)
 		}
 		remote[head.GetPath()] = true
 		if m.outdated(head) {

@@ -65,7 +65,7 @@ const maxPath = 1024
 
 // check returns an error if tasks of a run must not write the path.
 func (r *Receiver) check(name string) error {
-	bad := status.Errorf(codes.InvalidArgument, "%.80q is not a file of a run", name)
+	bad := protocolError("%.80q is not a file of a run", name)
 	if Refusal(name) != "" || path.Clean(name) != name || !filepath.IsLocal(name) {
 		return bad
 	}
@@ -116,6 +116,6 @@ func (r *Receiver) failed(name string, err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		cause = pathError.Err
 	}
-	r.note(fmt.Sprintf("files from executors cannot be stored in %s on the driver's host: %v; executors retry: free disk space, or reserve with another --dir", r.where, cause))
+	r.note(fmt.Sprintf("files from executors cannot be stored in %s on the driver's host: %v; they are sent again until 2 minutes after the task's end: free space there, or correct what else prevents writing", r.where, cause))
 	return status.Errorf(codes.ResourceExhausted, "store %s in %s on the driver's host: %v", name, r.where, cause)
 }

@@ -71,6 +71,26 @@ func TestRefusedNames(t *testing.T) {
 	}
 }
 
+// TestUnreadableFile: a file that may not be read holds up no other, and is reported.
+func TestUnreadableFile(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 {
+		t.Skip("root may read every file")
+	}
+	b := newBed(t)
+	e := b.executor("0")
+	e.write("export/ok", "x")
+	e.write("export/mine", "x")
+	if err := os.Chmod(filepath.Join(e.root.Name(), "run-001/export/mine"), 0); err != nil {
+		t.Fatal(err)
+	}
+	e.round(true)
+	b.want("run-001/export/ok")
+	if names, err := e.Refused(); len(names) != 1 || !errors.Is(err, ErrRefused) {
+		t.Errorf("refused: %q, %v", names, err)
+	}
+}
+
 // late sets a file's time so that it has been unsent for maxUnsent.
 func (e *executor) late(name string) {
 	version := e.seen[name]

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -91,13 +92,13 @@ func (s *Sender) Left() []string {
 	return slices.Clone(s.left)
 }
 
-// ErrRefused is the error for files that are not sent because of their names.
-var ErrRefused = errors.New("the driver takes no such file")
+// ErrRefused is the error for files that are not sent because of their names or modes.
+var ErrRefused = errors.New("cannot be sent as it is")
 
 // maxRefused bounds how many names Refused returns: a program may write any number, and a message has 4 MB.
 const maxRefused = 200
 
-// Refused returns files that the last Sync did not send because of their names, at most maxRefused, and an error with the
+// Refused returns files that the last Sync did not send because of their names or modes, at most maxRefused, and an error with the
 // reasons, which wraps ErrRefused; nil if there are none.
 func (s *Sender) Refused() ([]string, error) {
 	s.mu.Lock()
@@ -128,13 +129,17 @@ func (s *Sender) put(root context.Context, due []string, copies map[string]fileC
 	}
 	stream, err := s.client.Put(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("send the run's files: %w", err)
+		return nil, err
 	}
 	sent := map[string]stamp{}
 	for _, name := range due {
 		version, err := s.sendOne(stream, name, copies[name], moved)
 		if errors.Is(err, os.ErrNotExist) && !end {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged)
+		}
+		if errors.Is(err, fs.ErrPermission) { // it must not hold up the others
+			s.refused[name] = "its mode denies reading it"
+			continue
 		}
 		if err != nil {
 			return nil, streamError(ctx, stream, fmt.Errorf("send %s: %w", name, err))
@@ -151,7 +156,7 @@ func (s *Sender) put(root context.Context, due []string, copies map[string]fileC
 		_, err = stream.Recv()
 	}
 	if err != nil {
-		return nil, streamError(ctx, stream, fmt.Errorf("send the run's files: %w", err))
+		return nil, streamError(ctx, stream, err)
 	}
 	moved()
 	return sent, stream.CloseSend()

@@ -62,7 +62,7 @@ func eachEntry(f *os.File, form string, visit func(entry) error) error {
 	case formTarGz:
 		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<20))
 		if err != nil {
-			return fmt.Errorf("the archive is not a gzip file: %w", err)
+			return fmt.Errorf("the archive is not a gzip file: %w; make it again", err)
 		}
 		return eachTar(z, visit)
 	case formZip:
@@ -83,7 +83,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the archive is not a complete tar file: %w", err)
+			return fmt.Errorf("the archive is not a complete tar file: %w; make it again", err)
 		}
 		e := entry{name: h.Name, mode: h.FileInfo().Mode(), link: h.Linkname, content: archive, changed: h.ModTime}
 		switch h.Typeflag {
@@ -93,7 +93,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 		case tar.TypeXGlobalHeader:
 			continue
 		default:
-			return fmt.Errorf("%q is not a file, folder or link", h.Name)
+			return notFile(h.Name)
 		}
 		if err := visit(e); err != nil {
 			return err
@@ -101,10 +101,14 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 	}
 }
 
+func notFile(name string) error {
+	return fmt.Errorf("the archive contains %q, which is not a file, folder or link: make the archive without it", name)
+}
+
 func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
 	archive, err := zip.NewReader(r, size)
 	if err != nil {
-		return fmt.Errorf("the archive is not a zip file: %w", err)
+		return fmt.Errorf("the archive is not a zip file: %w; make it again", err)
 	}
 	for _, f := range archive.File {
 		if err := oneOfZip(f, visit); err != nil {
@@ -117,7 +121,7 @@ func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
 func oneOfZip(f *zip.File, visit func(entry) error) error {
 	e := entry{name: f.Name, mode: f.Mode(), changed: f.Modified}
 	if kind := e.mode.Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-		return fmt.Errorf("%q is not a file, folder or link", f.Name)
+		return notFile(f.Name)
 	}
 	if e.mode.IsDir() {
 		return visit(e)
@@ -299,7 +303,7 @@ func (u *unpacker) folder(name string) error {
 func inside(name string) (string, error) {
 	clean := path.Clean(name)
 	if name == "" || strings.ContainsRune(name, 0) || path.IsAbs(name) || !filepath.IsLocal(clean) {
-		return "", fmt.Errorf("the path %q is outside of the folder: give one that is relative and below it", name)
+		return "", fmt.Errorf("the archive contains the path %q, which is outside of its folder: make it again, with relative paths", name)
 	}
 	return clean, nil
 }

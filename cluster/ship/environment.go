@@ -45,7 +45,7 @@ func (d *Store) Environment(ctx context.Context, path string, progress func(int6
 	}
 	e, err := d.pack(ctx, path, progress)
 	if err != nil {
-		return nil, fmt.Errorf("--venv %s: %w", path, plain(err))
+		return nil, fmt.Errorf("--venv %s: %w", path, oneLineError{err})
 	}
 	return e, nil
 }
@@ -213,7 +213,7 @@ func (c *contents) python() (string, error) {
 func CheckEnvironment(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return plain(err)
+		return err
 	}
 	if info.IsDir() {
 		_, err := inspectFolder(path)

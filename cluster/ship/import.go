@@ -12,6 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // Source opens a content by its SHA-256 in hex that a Store on another host has read.
@@ -27,7 +28,7 @@ func (d *Store) Import(ctx context.Context, files []*clusterpb.Shipped, from Sou
 	}
 	for _, s := range files {
 		if err := fetch(ctx, d.dir, s.GetContent(), from, func(int64) {}); err != nil {
-			return fmt.Errorf("--files: fetch %s: %w", s.GetName(), plain(err))
+			return fmt.Errorf("--files: fetch %s: %w", s.GetName(), oneLineError{err})
 		}
 	}
 	return d.keepOnly(files)
@@ -53,7 +54,7 @@ func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment,
 		err = atomicfile.Write(filepath.Join(d.dir, environmentFile), text)
 	}
 	if err != nil {
-		return fmt.Errorf("--venv: fetch %s: %w", e.GetPacked().GetName(), plain(err))
+		return fmt.Errorf("--venv: fetch %s: %w", e.GetPacked().GetName(), oneLineError{err})
 	}
 	d.hold(e)
 	return nil
@@ -62,7 +63,7 @@ func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment,
 // fetch copies a content into a folder, under its digest, unless it exists there.
 func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source, progress func(int64)) error {
 	if !digestName().MatchString(content.GetSha256()) {
-		return errors.New("the SHA-256 of the file is missing or invalid: reserve again")
+		return fault.New("the SHA-256 of the file is %q", content.GetSha256())
 	}
 	if exists(filepath.Join(dir, content.GetSha256())) {
 		return nil

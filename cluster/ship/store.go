@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -100,7 +98,7 @@ func (d *Store) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clu
 	for _, g := range given {
 		s, err := d.file(ctx, g)
 		if err != nil {
-			return nil, fmt.Errorf("--files %s: %w", g.GetPath(), plain(err))
+			return nil, fmt.Errorf("--files %s: %w", g.GetPath(), oneLineError{err})
 		}
 		all = append(all, s)
 	}
@@ -239,21 +237,6 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, progres
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// plain returns an error of one line that names the cause if it is a common one.
-func plain(err error) error {
-	path := ""
-	if of, ok := errors.AsType[*fs.PathError](err); ok {
-		path = of.Path
-	}
-	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("the disk of %s is full: %w", filepath.Dir(path), err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s cannot be read: %w", path, err)
-	}
-	return oneLineError{err}
 }
 
 // oneLineError is an error whose text has at most one line.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
@@ -61,7 +62,7 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 	}
 	taken, err := s.take(ctx, e, base, fetch, progress)
 	if err != nil {
-		return nil, fmt.Errorf("--venv %s on %s: %w", e.GetPacked().GetName(), s.Host, plain(err))
+		return nil, fmt.Errorf("--venv %s on %s: %w", e.GetPacked().GetName(), s.Host, oneLineError{err})
 	}
 	return taken, nil
 }
@@ -69,7 +70,7 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
 	digest := e.GetPacked().GetContent().GetSha256()
 	if !digestName().MatchString(digest) {
-		return nil, fmt.Errorf("%q is not a SHA-256", digest)
+		return nil, fault.New("the SHA-256 of the environment is %q", digest)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err

@@ -274,11 +274,11 @@ func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, 
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		config, err := a.req.AgentConfig(id, wanted[id])
 		if err != nil {
-			return nil, fmt.Errorf("configure executor %s: %w", id, err)
+			return nil, err
 		}
 		encoded, err := config.Encode()
 		if err != nil {
-			return nil, fmt.Errorf("configure executor %s: %w", id, err)
+			return nil, err
 		}
 		coordinator = config.GetDriver().GetCoordinator()
 		agents = append(agents, agent{id, wanted[id], encoded})

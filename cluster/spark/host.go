@@ -114,7 +114,7 @@ func (h *host) call(ctx context.Context, op string, args map[string]any, value a
 	h.calls[id] = answer
 	h.mu.Unlock()
 	if err := h.send(map[string]any{"id": id, "op": op, "args": args}); err != nil {
-		return fmt.Errorf("%w: %w", errHostGone, err)
+		return fmt.Errorf("%w (%w)", errHostGone, err)
 	}
 	select {
 	case reply := <-answer:

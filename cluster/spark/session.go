@@ -172,7 +172,7 @@ func (a *allocation) reconnect(ctx context.Context) (kept bool, err error) {
 	case err == nil:
 		return true, nil
 	case onNotebookSession(a.req.Reserve):
-		return false, errors.New("the notebook's SparkSession that this cluster was on is over: shutdown removes the cluster, reserve makes another")
+		return false, errors.New("the notebook's SparkSession that it was on is over: make the session again")
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	}
@@ -218,7 +218,7 @@ func (a *allocation) outOfTime(ctx context.Context) error {
 	if last := a.logCause(); last != emptyLog {
 		evidence = fmt.Sprintf("; the last line of %s: %s", a.logPath(), last)
 	}
-	return fmt.Errorf("the Spark session was not ready in time (%w)%s; Spark may have no free resources: see its master's page, or reserve --reserve-timeout 30m waits longer", ctx.Err(), evidence)
+	return fmt.Errorf("the Spark session was not ready in time%s; Spark may have no free resources: see its master's page, or reserve --reserve-timeout 30m waits longer", evidence)
 }
 
 // checkSession refuses a session that cannot hold agents.

@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
 // ClusterRecord describes a cluster that may no longer exist: its directory and its
@@ -75,7 +76,7 @@ func (p *ClusterRecord) Save() error {
 	}
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode the record of cluster %s: %w", p.Name, err)
+		return fault.New("encode the record of cluster %s: %w", p.Name, err)
 	}
 	fresh := false
 	if _, err := os.Stat(filepath.Join(dir, p.file())); errors.Is(err, os.ErrNotExist) {

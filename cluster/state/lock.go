@@ -33,15 +33,14 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 	defer cancel()
 	for {
 		err := lockfile.Try(f, lockfile.Exclusive)
-		if err == nil && !lockfile.IsCurrent(f) { // the cluster was removed at the same time
-			err = errors.New("another command has just removed it; repeat the command")
-		}
-		if err == nil {
+		if err == nil && lockfile.IsCurrent(f) {
 			return f, nil
 		}
 		switch {
+		case err == nil:
+			err = fmt.Errorf("another command has just removed cluster %s; repeat the command", name)
 		case !errors.Is(err, lockfile.ErrHeld):
-			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w", name, err)
+			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w; set TFCLUSTER_HOME to a folder on a local disk", name, err)
 		case driverLives(name):
 			err = nameTaken(name)
 		case ctx.Err() != nil:

@@ -59,7 +59,10 @@ func (p Process) Kill(ctx context.Context) error {
 	for p.Alive() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d was killed but has not ended (%w): ps shows it, perhaps waiting for a disk", p.PID, ctx.Err())
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("process %d was killed but has not ended: it may wait for a disk (ps shows it in state D)", p.PID)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

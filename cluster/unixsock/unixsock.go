@@ -83,27 +83,25 @@ func (l *ownListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peerUID(conn); err == nil && (uid == os.Getuid() || uid == 0) {
+		if uid, ok := peerUID(conn); ok && (uid == os.Getuid() || uid == 0) {
 			return conn, nil
 		}
 		_ = conn.Close() // of another user
 	}
 }
 
-func peerUID(conn *net.UnixConn) (int, error) {
+// peerUID returns the user at the other end of a connection; ok is false if the system does not say it.
+func peerUID(conn *net.UnixConn) (uid int, ok bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("get the peer's user ID: %w", err)
+		return 0, false
 	}
 	var cred *unix.Ucred
 	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, fmt.Errorf("get the peer's user ID: %w", err)
+	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || cerr != nil {
+		return 0, false
 	}
-	if cerr != nil {
-		return 0, fmt.Errorf("get the peer's user ID: %w", cerr)
-	}
-	return int(cred.Uid), nil
+	return int(cred.Uid), true
 }
 
 // Sweep removes sockets on which nobody listens any more: their processes were killed. Errors are ignored: a socket

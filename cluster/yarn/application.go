@@ -73,7 +73,7 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 	if p := engine["priority"]; p != "" {
 		var err error
 		if priority, err = strconv.Atoi(p); err != nil {
-			return nil, fmt.Errorf("--priority %s: want a whole number: %w", p, err)
+			return nil, fmt.Errorf("--priority %s: want a whole number", p)
 		}
 	}
 	var tags []string

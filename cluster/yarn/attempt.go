@@ -310,7 +310,7 @@ func (a *Attempt) allocate(ctx context.Context, req cluster.Request, raw []byte)
 	old := saved{Program: a.program}
 	if raw != nil {
 		if err := json.Unmarshal(raw, &old); err != nil {
-			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers (%w): reserve again", err)
+			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers: %w", err)
 		}
 	}
 	app, r, err := a.register(ctx)

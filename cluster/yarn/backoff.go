@@ -26,7 +26,7 @@ func (a *allocation) competitor(app application) (string, error) {
 	defer cancel()
 	running, err := client.Running(ctx, applicationType)
 	if err != nil {
-		return "", fmt.Errorf("list the running applications: %w", err)
+		return "", err
 	}
 	return gang.FindCompetitor(app.id, running), nil
 }

@@ -30,14 +30,14 @@ const AgentCommand = "--yarn"
 func (a *allocation) launch(ctx context.Context, app application, id cluster.ExecutorID, attempt int, c *yarnpb.Container) error {
 	config, err := a.req.AgentConfig(id, attempt)
 	if err != nil {
-		return fmt.Errorf("configure executor %s: %w", id, err)
+		return err
 	}
 	if config.Driver.Find, err = a.addressURI(app); err != nil {
-		return fmt.Errorf("configure executor %s: %w", id, err)
+		return err
 	}
 	input, err := config.Encode()
 	if err != nil {
-		return fmt.Errorf("configure executor %s: %w", id, err)
+		return err
 	}
 	var task cluster.TaskID
 	a.mu.Lock()
@@ -101,13 +101,12 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 		}
 	}
 	a.mu.Unlock()
-	prefix := fmt.Sprintf("read the log of executor %s", id)
 	if last == nil {
-		return nil, fmt.Errorf("%s: it has had no container yet (%w)", prefix, fs.ErrNotExist)
+		return nil, fs.ErrNotExist
 	}
 	app, _, err := protocol.ParseContainer(last.Container)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", prefix, err)
+		return nil, err
 	}
 	var text bytes.Buffer
 	q := cluster.LogQuery{Task: last.Container, Last: logLines}
@@ -118,7 +117,7 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", prefix, err)
+		return nil, err
 	}
 	return io.NopCloser(&text), nil
 }

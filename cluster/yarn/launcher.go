@@ -158,7 +158,7 @@ func masterSize(engine map[string]string) (memory int64, vcores int32, err error
 	if v := engine[masterMemoryKey]; v != "" {
 		bytes, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("--am-memory %s: want a number of bytes: %w", v, err)
+			return 0, 0, fmt.Errorf("--am-memory %s: want a number of bytes", v)
 		}
 		memory = (bytes + 1<<20 - 1) >> 20
 		if memory < minMasterMemory {
@@ -168,7 +168,7 @@ func masterSize(engine map[string]string) (memory int64, vcores int32, err error
 	if v := engine[masterCPUsKey]; v != "" {
 		n, err := strconv.ParseInt(v, 10, 32)
 		if err != nil {
-			return 0, 0, fmt.Errorf("--am-cpus %s: want a whole number: %w", v, err)
+			return 0, 0, fmt.Errorf("--am-cpus %s: want a whole number", v)
 		}
 		vcores = max(1, int32(n))
 	}

@@ -82,7 +82,7 @@ func allocate(ctx context.Context, s site.Site, req cluster.Request, old saved) 
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	a, err := b.recover(ctx, req, raw)
 	if errors.Is(err, protocol.ErrUnreachable) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", err, cluster.ErrEngineAway)
+		err = fmt.Errorf("%w; %w", err, cluster.ErrEngineAway)
 	}
 	return a, err
 }
@@ -97,7 +97,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	var old saved
 	if err := json.Unmarshal(raw, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its containers (%w): reserve again", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its containers: %w", err)
 	}
 	if old.Application == "" {
 		return allocate(ctx, s, req, old)

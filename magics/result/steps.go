@@ -20,6 +20,7 @@ var steps = [...]struct{ cause, step string }{
 	{"no such file or directory", "check the path, and whether something has removed the file"},
 	{"file exists", "remove it, or choose another name"},
 	{"not a directory", "check the path"},
+	{"no locks available", "use a folder on a local disk"},
 	{"is a directory", "check the path"},
 	{"connection refused", "check the address, and whether the server runs"},
 	{"no such host", "check the name of the host"},

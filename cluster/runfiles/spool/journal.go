@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 )
 
 // journal is the state that a later driver needs: the remote files, and the files to remove
@@ -29,7 +30,7 @@ func (s *Spool) loadJournal() error {
 		err = json.Unmarshal(b, &j)
 	}
 	if err != nil {
-		return fmt.Errorf("read which files have been uploaded to HDFS: %w", err)
+		return fmt.Errorf("%s, which lists the files that were uploaded before, cannot be read: %w; remove it, and all files are uploaded again", filepath.Join(s.folder, journalName), err)
 	}
 	for name, e := range j.Known {
 		if _, err := s.root.Lstat(name); err != nil {

@@ -37,6 +37,8 @@ type Config struct {
 	Dir    string // the cluster's directory, a URI
 	Parent string // folder of this host for local folders of spools
 	Log    *slog.Logger
+	// Temporary means that Parent is removed after Close, as a container is.
+	Temporary bool
 	// Interval is the time between two uploads; 0: 2 s.
 	Interval time.Duration
 	// Low is the free space to maintain in bytes, by evicting files that are also remote; 0: 4
@@ -197,7 +199,11 @@ func (s *Spool) Close() error {
 	left, err := s.due()
 	s.unstage()
 	if err != nil || len(left) > 0 || s.hasRemovals() {
-		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they are stored in %s, and the next cluster on this host with --dir %s uploads them", len(left), s.cfg.Dir, s.folder, s.cfg.Dir))
+		remain := fmt.Sprintf("are stored in %s, and the next cluster on this host with --dir %s uploads them", s.folder, s.cfg.Dir)
+		if s.cfg.Temporary {
+			remain = "are lost with this container; the lines above say what prevented it"
+		}
+		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they %s", len(left), s.cfg.Dir, remain))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
 		return fmt.Errorf("remove the folder on this machine from which files went to %s: %w", s.cfg.Dir, err)

@@ -64,7 +64,7 @@ func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		response.Full = true
 		pause(ctx) // the task occupies its core meanwhile, so that Spark runs the next task elsewhere
 	case err != nil:
-		response.Error = err.Error()
+		response.Error = fmt.Sprintf("on %s: %v", response.Host, err)
 	default:
 		response.PID = pid
 	}
@@ -149,12 +149,11 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 }
 
 // checkDriver dials the driver before anything is started, so that an unreachable driver is reported at
-// once, with both hosts.
+// once.
 func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
 	if err != nil {
-		host, _ := os.Hostname() // "" if it fails
-		return fmt.Errorf("the executor on %s cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", host, o.Coordinator, dialCause(err))
+		return fmt.Errorf("this executor cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", o.Coordinator, dialCause(err))
 	}
 	return conn.Close()
 }

@@ -181,7 +181,7 @@ func (r *logReader) explain(err error) error {
 	case r.reportErr != nil:
 		return fmt.Errorf("%s: none are below %s on HDFS, and YARN cannot be asked for more: %w", prefix, r.root(), r.reportErr)
 	case status == yarnpb.LogAggregationStatus_LOG_DISABLED:
-		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; set yarn.log-aggregation-enable=true for its nodes and ResourceManager", prefix)
+		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; its administrator can change that with yarn.log-aggregation-enable=true", prefix)
 	case r.aggregating():
 		return fmt.Errorf("%s are not there yet: the nodes upload them to HDFS within seconds of its end; try again in a moment", prefix)
 	case status == yarnpb.LogAggregationStatus_LOG_FAILED, status == yarnpb.LogAggregationStatus_LOG_TIME_OUT:

@@ -87,7 +87,7 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is still %s: %w", ApplicationName(id), r.GetYarnApplicationState(), context.Cause(ctx))
+			return nil, fmt.Errorf("YARN takes too long: %s is still %s (%w)", ApplicationName(id), strings.ToLower(r.GetYarnApplicationState().String()), context.Cause(ctx))
 		case <-time.After(pause):
 			pause = min(pause*3/2, time.Second)
 		}
@@ -101,7 +101,7 @@ func ended(r *yarnpb.ApplicationReport) error {
 		is = ErrGone
 	}
 	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
-	return fmt.Errorf("%w: %s is %s: %s", is, ApplicationName(r.GetApplicationId()), r.GetYarnApplicationState(), why)
+	return fmt.Errorf("%w: %s is %s: %s", is, ApplicationName(r.GetApplicationId()), strings.ToLower(r.GetYarnApplicationState().String()), why)
 }
 
 // AwaitMasterToken waits until YARN has activated an unmanaged application, and returns the State of its

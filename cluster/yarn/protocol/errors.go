@@ -84,7 +84,10 @@ func explain(action string, err error) error {
 	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	if !unreachable && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+	if !unreachable && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: YARN did not answer in time (%w); check that its server runs, then repeat it", action, err)
+	}
+	if !unreachable && errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	if _, answered := errors.AsType[*ipc.AnswerError](err); answered {
