@@ -115,6 +115,10 @@ func (a *allocation) heartbeatLoop() error {
 	}
 }
 
+// ofEndedApplication is YARN's text about a container whose application has ended (SchedulerUtils.COMPLETED_APPLICATION).
+// A heartbeat may report the container first; the next one reports the application's end, and why.
+const ofEndedApplication = "Container of a completed application"
+
 // handleHeartbeat handles the response to a heartbeat.
 func (a *allocation) handleHeartbeat(app application, b protocol.Heartbeat) {
 	app.nodes.Tokens(b.GetNmTokens())
@@ -125,7 +129,9 @@ func (a *allocation) handleHeartbeat(app application, b protocol.Heartbeat) {
 		a.handleAllocated(app, c)
 	}
 	for _, s := range b.GetCompletedContainerStatuses() {
-		a.handleCompleted(s)
+		if s.GetDiagnostics() != ofEndedApplication {
+			a.handleCompleted(s)
+		}
 	}
 	if b.Renewed { // the saved state has another token
 		a.emit(cluster.StateChanged{})
