@@ -152,7 +152,7 @@ func TestDifferentCalls(t *testing.T) {
 		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all tasks must make the same calls in the same order": {
 			Kind: AllGather, Size: 16,
 		},
-		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but their arrays have different types or shapes: give the same on all tasks": other,
+		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but their arrays have different types or shapes: give the same on all tasks":              other,
 		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_reduce(mean) of 4 float32: all tasks must make the same calls in the same order": mean,
 	} {
 		for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {

@@ -94,9 +94,6 @@ func Into(dst []byte, sources [][]byte, t Type, op Op) error {
 			return fmt.Errorf("%w: one does not begin at a multiple of %d bytes", ErrVectors, t.Size())
 		}
 	}
-	if op == Mean {
-		op = Sum
-	}
 	switch t {
 	case Float32:
 		numbers[float32](dst, sources, op)
@@ -137,7 +134,7 @@ func numbers[T number](dst []byte, sources [][]byte, op Op) {
 		first, more := in[0][begin:end], in[1:]
 		for len(more) > 0 {
 			n := 1
-			if op == Sum && len(more) >= 3 {
+			if (op == Sum || op == Mean) && len(more) >= 3 {
 				n = 3
 			}
 			now[0] = first

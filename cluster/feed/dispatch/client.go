@@ -257,7 +257,7 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
-		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
+		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault, Remedy: "the run fails with its feed: start it again, then run this cell again"}
 		if s.source {
 			u.Failure.Kind = "source" // the client knows more
 		}

@@ -22,7 +22,7 @@ from tfcluster.steps import StepCounter
 
 REPORT_INTERVAL = 0.2  # seconds between two reports
 
-_NO_AGENT = "this executor's agent has ended, so the run is over; its log says why"
+_NO_AGENT = "the process of tfcluster on this executor (its agent) has ended, so the run is over; its log says why"
 
 
 class Channel:

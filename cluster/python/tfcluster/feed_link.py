@@ -37,7 +37,7 @@ class Stopped(Exception):
 class Link:
     """A connection to a holder. One thread reads; send may be called from any, also from a finalizer."""
 
-    _peer = "the executor's agent"
+    _peer = "the process of tfcluster on this executor (its agent)"
 
     def __init__(self, place: Any) -> None:
         self._received = bytearray()
