@@ -37,8 +37,8 @@ type Config struct {
 	Dir    string // the cluster's directory, a URI
 	Parent string // folder of this host for local folders of spools
 	Log    *slog.Logger
-	// Temporary means that Parent is removed after Close, as a container is.
-	Temporary bool
+
+	Temporary bool // Parent is removed after Close, as a container is
 	// Interval is the time between two uploads; 0: 2 s.
 	Interval time.Duration
 	// Low is the free space to maintain in bytes, by evicting files that are also remote; 0: 4

@@ -81,14 +81,11 @@ func explain(action string, err error) error {
 	// A call that no server answered in time also wraps DeadlineExceeded, although the caller's context has
 	// time left.
 	unreachable := errors.Is(err, ipc.ErrUnreachable)
-	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered {
+	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered || !unreachable && errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	if !unreachable && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: YARN did not answer in time (%w); check that its server runs, then repeat it", action, err)
-	}
-	if !unreachable && errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%s: %w", action, err)
 	}
 	if _, answered := errors.AsType[*ipc.AnswerError](err); answered {
 		return fmt.Errorf("%s: %w: %w", action, ErrUnusable, err)
