@@ -38,7 +38,7 @@ var ErrCurve = errors.New("its CURVE keys cannot be used")
 func ReadConnection(path string) (*Connection, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("Jupyter's connection file cannot be opened: %w; start the kernel again", err)
+		return nil, fmt.Errorf("the connection file of Jupyter cannot be opened: %w; start the kernel again", err)
 	}
 	var keys struct {
 		Public string `json:"curve_publickey"`

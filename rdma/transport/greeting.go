@@ -87,10 +87,11 @@ func exchanged(conn net.Conn, message []byte, read func() error) error {
 	err := read()
 	if err != nil {
 		_ = conn.Close() // wakes the sender
-		<-sent
-		return err
 	}
-	return <-sent
+	if serr := <-sent; err == nil {
+		err = serr
+	}
+	return err
 }
 
 // connecting bounds the time of a handshake by ctx; done removes the bound.
