@@ -37,11 +37,11 @@ const elsewhere = "make the folder writable, or install with --user, --sys-prefi
 
 // UserTarget returns the folders that any Jupyter reads for this user.
 func UserTarget() (Target, error) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return Target{}, fmt.Errorf("there is no home folder to install into: %w; set HOME, or install with --prefix DIR", err)
-	}
 	t := Target{Data: os.Getenv("JUPYTER_DATA_DIR"), Config: os.Getenv("JUPYTER_CONFIG_DIR")}
+	home, err := os.UserHomeDir()
+	if err != nil && (t.Data == "" || t.Config == "") {
+		return Target{}, fmt.Errorf("the folders of Jupyter are below the home folder: %w; set HOME, or give --sys-prefix or --prefix DIR", err)
+	}
 	if t.Config == "" {
 		t.Config = filepath.Join(home, ".jupyter")
 	}

@@ -29,7 +29,7 @@ func (k *Kernel) open() error {
 	opt := zmtp.Options{
 		Curve: k.conn.curve,
 		Refused: func(peer string, err error) {
-			k.log.Warn("peer rejected: it gets nothing, other clients of the kernel go on", "peer", peer, "err", err)
+			k.log.Warn("peer rejected: its connection is closed, other clients of the kernel go on", "peer", peer, "err", err)
 		},
 		Trusts: k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
 		Unauthenticated: handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum),

@@ -58,7 +58,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 	}
 	f, err := s.take(ctx, digest, write)
 	if err != nil {
-		return nil, fmt.Errorf("fetch a file of the program (SHA-256 %.12s…) from the driver: %w", digest, clusterpb.Plain(err))
+		return nil, fmt.Errorf("fetch a file (SHA-256 %.12s…) from the driver: %w", digest, clusterpb.Plain(err))
 	}
 	return f, nil
 }
@@ -177,7 +177,7 @@ func digestOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)) }
 func (s *blobStore) fetch(ctx context.Context, digest string, w io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(fetchTimeout, func() { cancel(fmt.Errorf("no data was received for %v", fetchTimeout)) })
+	silent := time.AfterFunc(fetchTimeout, func() { cancel(fmt.Errorf("the driver sent no data for %v", fetchTimeout)) })
 	defer silent.Stop()
 	stream, err := s.client.Fetch(ctx, &clusterpb.FetchRequest{Sha256: digest})
 	if err != nil {
@@ -194,9 +194,10 @@ func (s *blobStore) fetch(ctx context.Context, digest string, w io.Writer) error
 			}
 			return err
 		}
-		silent.Reset(fetchTimeout)
+		silent.Stop() // while the disk of this host writes
 		if _, err := w.Write(chunk.GetData()); err != nil {
 			return err
 		}
+		silent.Reset(fetchTimeout)
 	}
 }

@@ -326,7 +326,7 @@ func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "error", clusterpb.Plain(err))
+			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "task", t.launch.GetTask(), "error", clusterpb.Plain(err))
 		}
 	}
 }

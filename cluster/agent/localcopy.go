@@ -74,7 +74,7 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 		g.Go(func() error { return copyOne(ctx, f, file.URI, paths[i]) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("%s: %w", a.self.host, err)
+		return nil, err
 	}
 	return paths, nil
 }

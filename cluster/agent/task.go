@@ -305,6 +305,7 @@ func (t *task) handleControl(m controlMessage) {
 	case "result":
 		result, err := m.result()
 		if err != nil {
+			t.note("its return value is lost: what its process sent of it is damaged", true)
 			return
 		}
 		e.Event = &clusterpb.TaskEvent_Result{Result: result}

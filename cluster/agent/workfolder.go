@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
@@ -57,7 +55,7 @@ func (g *shippedFiles) fetch(ctx context.Context, files []*clusterpb.Shipped, te
 		f, err := g.blobs.hold(ctx, s.GetContent())
 		if err != nil {
 			maps.Copy(g.held, held) // kept for the next attempt
-			return nil, g.wrap(s, g.blobs.dir, err)
+			return nil, g.wrap(s, err)
 		}
 		held[digest] = f
 	}
@@ -78,11 +76,8 @@ func (g *shippedFiles) close() {
 	g.held = map[string]*os.File{}
 }
 
-// wrap adds the file's name and its destination to an error.
-func (g *shippedFiles) wrap(s *clusterpb.Shipped, dir string, err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("--files %s: the disk of %s on %s is full: %w", s.GetName(), dir, g.host, err)
-	}
+// wrap adds the file's name and the host to an error.
+func (g *shippedFiles) wrap(s *clusterpb.Shipped, err error) error {
 	return fmt.Errorf("--files %s on %s: %w", s.GetName(), g.host, err)
 }
 
@@ -102,7 +97,7 @@ func (a *Agent) workFolder(ctx context.Context, t *task) (string, error) {
 	t.disk.folder = dir
 	for _, s := range l.GetFiles() {
 		if err := ship.Place(ctx, held[s.GetContent().GetSha256()].Name(), s, dir); err != nil {
-			return "", a.disk.shipped.wrap(s, dir, err)
+			return "", a.disk.shipped.wrap(s, err)
 		}
 	}
 	return dir, nil

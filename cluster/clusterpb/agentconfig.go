@@ -32,6 +32,9 @@ func ReadAgentConfig(r io.Reader) (*AgentConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's configuration: %w", err)
 	}
+	if len(raw) == 0 {
+		return nil, fmt.Errorf("read the agent's configuration: %w: it is empty", ErrAgentConfig)
+	}
 	x := &AgentConfig{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, x); err != nil {
 		return nil, fmt.Errorf("read the agent's configuration: %w: %w", ErrAgentConfig, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // reservation is the engine's allocation, from the request to the release. Owned by the loop,
@@ -302,10 +303,7 @@ func (c *Coordinator) saveState() {
 		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
 	}()
 	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
-		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + err.Error()
-		if remedy := lifecycle.HostRemedy(err.Error(), ""); remedy != "" {
-			text += "; " + remedy
-		}
+		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + remedy.WithLimit(err.Error())
 		c.noteOnce(text)
 	}
 	c.writeHistory(false)

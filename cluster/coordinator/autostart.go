@@ -13,6 +13,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
@@ -114,17 +115,15 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 // cannotContinue ends the attempts to continue the interrupted run before, which keeps its checkpoints. Loop only.
 func (c *Coordinator) cannotContinue(before int32, why string) {
 	c.runs.autoStart = nil // awaitAutoStart returns
-	resume := fmt.Sprintf("%%tfcluster start --resume=%d continues from its last checkpoint", before)
-	remedy := lifecycle.HostRemedy(why, " on the driver's host")
-	if remedy != "" {
-		remedy += "; then "
+	next := fmt.Sprintf("%%tfcluster start --resume=%d continues from its last checkpoint", before)
+	if step := remedy.ForLimit(why, " on the driver's host"); step != "" {
+		next = step + "; then " + next
 	}
-	remedy += resume
-	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why, remedy), true)
+	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why, next), true)
 	if rec := c.runs.find(before); rec != nil && results.Interrupted(rec.status) { // for the cells that wait for it
 		f := rec.status.GetFailure()
 		f.Summary = "the cluster's driver died during the run, and it could not be continued: " + why
-		f.Remedy = remedy
+		f.Remedy = next
 	}
 }
 

@@ -258,7 +258,7 @@ func TestCannotContinue(t *testing.T) {
 	})
 	const (
 		why    = "copy the checkpoints of run 1: write to /x: no space left on device"
-		remedy = "free space on that disk on the driver's host; then %tfcluster start --resume=1 continues from its last checkpoint"
+		remedy = "free space, or file entries (df -i), on that disk on the driver's host; then %tfcluster start --resume=1 continues from its last checkpoint"
 	)
 	c.do(func() {
 		c.cannotContinue(1, why)

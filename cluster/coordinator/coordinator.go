@@ -17,6 +17,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/groups"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // Coordinator runs one cluster. New returns it; Run owns its goroutines.
@@ -68,10 +69,7 @@ func New(cfg Config) *Coordinator {
 		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) {
-		if remedy := lifecycle.HostRemedy(text, ""); remedy != "" {
-			text += "; " + remedy
-		}
-		c.post(func() { c.note(text, true); c.subs.wake() })
+		c.post(func() { c.note(remedy.WithLimit(text), true); c.subs.wake() })
 	})
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)

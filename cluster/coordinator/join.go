@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // Join implements the Coordinator service.
@@ -234,11 +235,11 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	}
 }
 
-// checkPython says why an executor's Python cannot be used, once for the cluster.
+// checkPython says why tasks cannot be started on an executor, once for the cluster.
 func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	x := c.lc.Executor(id)
 	if p.GetError() != "" {
-		c.noteOnce(fmt.Sprintf("Python on %s: %s", x.Host, p.GetError()))
+		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, remedy.WithLimit(p.GetError())))
 	}
 }
 

@@ -3,11 +3,14 @@ package driver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/fault"
@@ -70,7 +73,11 @@ func (d *driver) listen() error {
 		}
 	}
 	if err != nil && ports != "" {
-		err = fmt.Errorf("%w; --advertise %s allows no other port: end the process that uses it, or allow more ports", err, d.req.GetAdvertise())
+		do := "allow others"
+		if errors.Is(err, unix.EADDRINUSE) {
+			do = "end the process that uses it, or allow more ports"
+		}
+		err = fmt.Errorf("%w; --advertise %s allows no other port: %s", err, d.req.GetAdvertise(), do)
 	}
 	if err != nil {
 		return fmt.Errorf("open the port to which executors connect: %w", err)

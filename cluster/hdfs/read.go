@@ -106,7 +106,7 @@ func (r *Reader) reopen(at location) error {
 		return err
 	}
 	if !sameFile(r.info, file.Stat()) {
-		return localError{errors.New("the file was replaced while it was read: read it again")}
+		return localError{errors.New("the file was replaced while it was read: read it when nothing writes to it")}
 	}
 	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"syscall"
@@ -8,6 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // A remedy consists of clauses that "; " separates. tfcluster run releases the executors, so it leaves out the clauses
@@ -39,6 +41,11 @@ func (x *Executor) quoted() []string {
 	return x.lastLines
 }
 
+// correct returns what to do about the cause of the executor's loss.
+func (x *Executor) correct() string {
+	return cmp.Or(remedy.ForLimit(x.Why, x.loss.on), fmt.Sprintf("correct%s what the reason names", x.loss.on))
+}
+
 // givenUpFailure returns the failure of a reservation, a start or a run that needs an executor which is given up.
 func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 	f := &clusterpb.Failure{
@@ -51,9 +58,9 @@ func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 	case x.loss.by == cluster.LostByMemory:
 		f.Remedy = "%tfcluster reserve --replace with more --memory"
 	case x.loss.by == cluster.LostByError && reserving:
-		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reserve again", x.loss.on)
+		f.Remedy = x.correct() + "; then %tfcluster reserve again"
 	case x.loss.by == cluster.LostByError:
-		f.Remedy = fmt.Sprintf("correct%s what the reason names; then %%tfcluster reset requests it again, or reserve --replace takes other options", x.loss.on)
+		f.Remedy = x.correct() + "; then %tfcluster reset requests it again, or reserve --replace takes other options"
 	case reserving:
 		f.Remedy = reserveAgain
 	default:
@@ -64,28 +71,29 @@ func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 
 // taskRemedy returns the kind of a failed task's failure, and its remedy. exit is nil for a task that has not ended: it
 // is stopped, or its executor is silent.
-func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
+func taskRemedy(t *Task, x *Executor) (kind, next string) {
 	e := t.Exit
 	on := ""
 	if x != nil && x.Host != "" {
 		on = " on " + x.Host
 	}
+	limit := remedy.ForLimit(cmp.Or(e.GetReason(), e.GetException()), on)
 	lost := e.GetReason() != "" && x != nil && x.State == ExecutorLost
 	switch {
 	case e == nil && t.Stopped:
 		return "lost", fmt.Sprintf("find out what stopped it%s; %%tfcluster start runs again", on)
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
+	case strings.HasPrefix(e.GetReason(), "cannot be started") && limit != "":
+		return "lost", limitRemedy(limit, "")
 	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
-		return "lost", "if it fails again, correct what the reason names, or the network between that host and the driver's; %tfcluster start runs again"
+		return "lost", "if it fails again, check the disk of the driver's host, and the network between that host and the task's; %tfcluster start runs again"
 	case strings.HasPrefix(e.GetReason(), "cannot be started: --files"):
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"
 	case strings.HasPrefix(e.GetReason(), "cannot be started: --working-dir"):
 		return "lost", "%tfcluster start with another --working-dir"
 	case strings.HasPrefix(e.GetReason(), "cannot be started: make a folder of the run below --dir"):
 		return "lost", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"
-	case strings.HasPrefix(e.GetReason(), "cannot be started") && HostRemedy(e.GetReason(), on) != "":
-		return "lost", limitRemedy(e.GetReason(), on, "")
 	case strings.HasPrefix(e.GetReason(), "cannot be started"):
 		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
 	case lost && x.loss.by == cluster.LostByError:
@@ -106,14 +114,14 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
 			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
 		}
-		if strings.Contains(e.GetException(), "a collective call: open the sockets") {
+		if limit != "" {
+			return "task", limitRemedy(limit, ", or change the program")
+		}
+		if strings.Contains(e.GetException(), "a collective call: open the sockets") || strings.Contains(e.GetException(), "ctx.local_copy: ") {
 			return "task", fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
 		}
 		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
 			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
-		}
-		if HostRemedy(e.GetException(), on) != "" {
-			return "task", limitRemedy(e.GetException(), on, ", or change the program")
 		}
 		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
@@ -124,7 +132,7 @@ func taskRemedy(t *Task, x *Executor) (kind, remedy string) {
 
 // environmentRemedy returns the remedy for an environment that an executor cannot use.
 func environmentRemedy(cause string) string {
-	if HostRemedy(cause, "") != "" {
+	if remedy.ForLimit(cause, "") != "" || strings.Contains(cause, "TFCLUSTER_CACHE") {
 		return ReserveRemedy(cause)
 	}
 	return "do what the reason says, or reserve with another --venv"
@@ -132,35 +140,16 @@ func environmentRemedy(cause string) string {
 
 // ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.
 func ReserveRemedy(cause string) string {
-	if remedy := HostRemedy(cause, ""); remedy != "" {
-		return remedy + "; then %tfcluster reserve again"
+	if step := remedy.For(cause, ""); step != "" {
+		return step + "; then %tfcluster reserve again"
 	}
 	return reserveAgain
 }
 
-const moreFiles = "raise the limit of open files"
-
-// limitRemedy returns the remedy for a task that a limit of its host ended; or is another one.
-func limitRemedy(text, on, or string) string {
-	remedy := HostRemedy(text, on)
-	if strings.HasPrefix(remedy, moreFiles) {
-		return remedy + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"
+// limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit; or is another one.
+func limitRemedy(step, or string) string {
+	if remedy.KeptFromStart(step) {
+		return step + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"
 	}
-	return remedy + or + "; then run %tfcluster start again: the executors stay reserved"
-}
-
-// HostRemedy returns the remedy for an error whose cause is a limit of the host; "" for any other one. on is "" or names
-// the host.
-func HostRemedy(text, on string) string {
-	for _, c := range [...]struct{ error, remedy string }{
-		{"no space left on device", "free space on that disk%s"},
-		{"disk quota exceeded", "remove files there, or ask for a larger quota%s"},
-		{"too many open files", moreFiles + "%s (ulimit -n)"},
-		{"cannot allocate memory", "free memory%s, or ask for more with --memory"},
-	} {
-		if strings.Contains(strings.ToLower(text), c.error) {
-			return fmt.Sprintf(c.remedy, on)
-		}
-	}
-	return ""
+	return step + or + "; then run %tfcluster start again: the executors stay reserved"
 }

@@ -222,7 +222,7 @@ func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clus
 // the end of the stream.
 func readError(err error, size int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it had %d bytes, and is shorter now", errChanged, size)
+		return fmt.Errorf("%w: it is shorter now", errChanged)
 	}
 	return err
 }

@@ -132,12 +132,16 @@ func (d *Store) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 	if err != nil {
 		return nil, err
 	}
-	key := fmt.Sprintf("%t %s", g.GetUnpack(), top)
+	form := ""
+	if g.GetUnpack() {
+		form, _, _ = formOf(g.GetPath()) // of the given name: a link's target may be named otherwise
+	}
+	key := form + " " + top
 	d.mu.Lock()
 	k, ok := d.known[key]
 	d.mu.Unlock()
 	if !ok || k.fingerprint != before || !exists(filepath.Join(d.dir, k.shipped.GetContent().GetSha256())) {
-		if k.shipped, err = d.read(ctx, top, g.GetUnpack()); err != nil {
+		if k.shipped, err = d.read(ctx, top, form); err != nil {
 			return nil, err
 		}
 		k.fingerprint = before
@@ -151,8 +155,8 @@ func (d *Store) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 	return &clusterpb.Shipped{Name: g.GetName(), Content: k.shipped.GetContent(), Form: k.shipped.GetForm(), Mode: k.shipped.GetMode()}, nil
 }
 
-// read stores the content of a file or folder.
-func (d *Store) read(ctx context.Context, top string, unpack bool) (*clusterpb.Shipped, error) {
+// read stores the content of a file or folder; form is that of an archive to unpack, or "".
+func (d *Store) read(ctx context.Context, top, form string) (*clusterpb.Shipped, error) {
 	info, err := os.Stat(top)
 	if err != nil {
 		return nil, err
@@ -165,8 +169,8 @@ func (d *Store) read(ctx context.Context, top string, unpack bool) (*clusterpb.S
 		write = func(w io.Writer) error { return pack(ctx, top, w, maxFile, nil, func(int64) {}) }
 	case !info.Mode().IsRegular():
 		return nil, errors.New("the path is neither a file nor a folder: name one")
-	case unpack:
-		s.Form, _, _ = formOf(top)
+	case form != "":
+		s.Form = form
 	default:
 		s.Mode = uint32(info.Mode().Perm())
 	}

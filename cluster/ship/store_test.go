@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"archive/tar"
 	"errors"
 	"io"
 	"io/fs"
@@ -126,5 +127,25 @@ func TestInvalidFiles(t *testing.T) {
 	}
 	if left, err := os.ReadDir(d.dir); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// TestArchiveByLink: an archive to unpack has the form that its given name says, also where that name is a link to a file
+// of another one, as in the caches of DVC and Hugging Face.
+func TestArchiveByLink(t *testing.T) {
+	t.Parallel()
+	from, d := t.TempDir(), NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+	link := filepath.Join(from, "pages.tar")
+	if err := os.Symlink(write(t, filepath.Join(from, "blob"), string(tarOf(t, tar.Header{Name: "one"}))), link); err != nil {
+		t.Fatal(err)
+	}
+	all, err := d.Files(t.Context(), []*clusterpb.GivenFile{{Path: link, Name: "pages", Unpack: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	err = place(t, d, all[0], dir)
+	if b, rerr := os.ReadFile(filepath.Join(dir, "pages/one")); err != nil || string(b) != "one" {
+		t.Errorf("pages/one is %q: %v, %v", b, err, rerr)
 	}
 }

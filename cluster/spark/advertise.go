@@ -30,10 +30,13 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 	}
 	if host := r.GetEngine()[engineConf+"spark.driver.host"]; host != "" {
 		address, err := addressOf(ctx, host)
-		if err == nil && !isLocal(address) {
-			err = fmt.Errorf("spark.driver.host %s is not an address of this machine: give one that executors can dial with --advertise HOST:PORTS", host)
+		if err != nil {
+			return "", fmt.Errorf("spark.driver.host %s: %w", host, err)
 		}
-		return address, err
+		if !isLocal(address) {
+			return "", fmt.Errorf("spark.driver.host %s is not an address of this machine: correct the setting, or leave it out and give --advertise HOST", host)
+		}
+		return address, nil
 	}
 	switch {
 	case strings.HasPrefix(master, "local"):

@@ -125,13 +125,18 @@ func (a *Attempt) closeMaster() {
 }
 
 func readAttempt(dir string) (*Attempt, error) {
-	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
+	notMaster := errors.New("this process does not run in the container of a managed ApplicationMaster: only YARN starts tfcluster appmaster, for reserve --managed")
+	tokens := os.Getenv("HADOOP_TOKEN_FILE_LOCATION")
+	if tokens == "" {
+		return nil, notMaster
+	}
+	file, err := credentials.Load(tokens)
 	if err != nil {
 		return nil, err
 	}
 	raw, ok := file.Secrets[masterSecret]
 	if !ok {
-		return nil, errors.New("this container is not that of a managed ApplicationMaster: only YARN starts tfcluster appmaster, for reserve --managed")
+		return nil, notMaster
 	}
 	var in masterInput
 	if err := json.Unmarshal(raw, &in); err != nil {

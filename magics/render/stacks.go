@@ -215,7 +215,7 @@ func (g *threads) namesText() string {
 // sleeps.
 func stateText(letter string, channels []string) string {
 	text, known := map[string]string{
-		"R": "running", "S": "sleeping", "D": "in an uninterruptible wait", "T": "stopped", "t": "stopped by a debugger", "Z": "ended",
+		"R": "running", "S": "sleeping", "D": "waiting for a disk, file system or device", "T": "stopped", "t": "stopped by a debugger", "Z": "ended",
 	}[letter]
 	if !known {
 		text = letter
@@ -318,7 +318,7 @@ func library(f *clusterpb.Frame) string {
 }
 
 // nativeThreads returns a line for each group of tasks in which threads that are not Python's run,
-// or are in an uninterruptible wait.
+// or are in an uninterruptible wait (state D).
 func nativeThreads(snapshots []*clusterpb.Snapshot) []string {
 	return foldLines(snapshots, func(s *clusterpb.Snapshot) string {
 		states := map[string]int{}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 )
@@ -86,10 +87,10 @@ func NewReport(err error) *Report {
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):
 		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
 	case errors.As(err, &broken):
-		text := WithStep(err.Error())
+		text := remedy.With(err.Error())
 		return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
 	}
-	text := WithStep(PlainError(err))
+	text := remedy.With(PlainError(err))
 	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err), Topic: OtherErrors}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // TestSteps: an error that ends with a cause of the system says what to do, once, and one that says so itself stays.
@@ -34,7 +36,7 @@ func TestSteps(t *testing.T) {
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EIO, syscall.ENOENT,
 		syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EPIPE,
 	} {
-		if text := WithStep("x: " + errno.Error()); !strings.Contains(text, "; ") {
+		if text := remedy.With("x: " + errno.Error()); !strings.Contains(text, "; ") {
 			t.Errorf("no step for %q", text)
 		}
 	}

@@ -175,6 +175,8 @@ func (s *State) Explain(name string, err error) error {
 		case fate != Silent && fate != Refused, ctx.Err() != nil, fate == Silent && c.Info.Stopped:
 			return s.named(c.explain(s.Say, s.maker()))
 		case status.Code(err) == codes.Unavailable: // also of a driver that ends: its state will show that
+		case s.answers(ctx, name) && errors.Is(err, client.ErrNoDriver):
+			return fmt.Errorf("the driver of cluster %s was started again meanwhile: repeat the command", name)
 		case s.answers(ctx, name):
 			return result.Answered(err) // only this call timed out
 		default:

@@ -179,12 +179,13 @@ func (r *remote) follow() {
 	_, err := io.ReadFull(r.in, last[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == io.EOF { // not in order: it would have sent the number
-		err = io.ErrUnexpectedEOF
-	}
 	if err != nil {
 		_ = r.queue.Fail() // also while the link is closed: the peer acknowledges nothing any more
-		r.fail(fmt.Errorf("the peer has ended, or the connection to it broke: %w", err))
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			r.fail(errors.New("the peer has ended without closing the connection"))
+		} else {
+			r.fail(fmt.Errorf("the connection to the peer broke: %w", err))
+		}
 		return
 	}
 	r.closed, r.last = true, binary.LittleEndian.Uint64(last[:])

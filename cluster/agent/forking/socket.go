@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,10 @@ func listen(path string) (*listener, error) {
 	}
 	if err != nil {
 		l.file.Close()
+		process, name, _ := strings.Cut(path, "/cwd/") // in YARN's long folders the path goes by way of /proc
+		if dir, unknown := os.Readlink(process + "/cwd"); unknown == nil {
+			path = dir + "/" + name
+		}
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return l, nil

@@ -26,9 +26,14 @@ type Lister interface {
 	list(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
+// inventoryLimit bounds Inventory where calls of the NVIDIA driver hang.
+const inventoryLimit = 20 * time.Second
+
 // Inventory lists this machine's GPUs with their users and the clusters that hold them. Without
 // a driver it returns an error.
 func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
+	ctx, cancel := context.WithTimeout(ctx, inventoryLimit)
+	defer cancel()
 	gpus, err := listGPUs(ctx, NewLister())
 	if err != nil {
 		return nil, err
@@ -62,7 +67,7 @@ func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 		}
 		return a.gpus, a.err
 	case <-ctx.Done():
-		return nil, errors.New("list the GPUs: the NVIDIA driver does not answer: run nvidia-smi on this host")
+		return nil, errors.New("list the GPUs: the NVIDIA driver does not answer: see what nvidia-smi prints on that host")
 	}
 }
 

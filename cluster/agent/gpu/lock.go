@@ -110,7 +110,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("the lock file of a GPU, %s, is created and removed by another process again and again: end that process", path)
+	return nil, fmt.Errorf("the lock file of a GPU, %s, is removed each time it is created: find out what cleans %s, and exclude that folder", path, l.dir)
 }
 
 // prepare creates the folder with /tmp's mode: every user may create files, and remove only

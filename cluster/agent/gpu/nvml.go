@@ -39,7 +39,7 @@ func (l nvmlLister) open() error {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		return fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
 	default:
-		return fmt.Errorf("no GPU can be listed: NVML, the library of NVIDIA's driver, says: %s; run nvidia-smi on this host", l.library.ErrorString(r))
+		return fmt.Errorf("no GPU can be listed: NVML, the library of NVIDIA's driver, says: %s; nvidia-smi on that host says more", l.library.ErrorString(r))
 	}
 }
 
@@ -52,7 +52,7 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	defer func() { _ = l.library.Shutdown() }() // the results are complete
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
-		return nil, fmt.Errorf("count the GPUs: NVML: %s; run nvidia-smi on this host", l.library.ErrorString(r))
+		return nil, fmt.Errorf("count the GPUs: NVML: %s; nvidia-smi on that host says more", l.library.ErrorString(r))
 	}
 	var gpus []*clusterpb.GPU
 	for i := range count {
@@ -61,7 +61,7 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 			continue
 		}
 		if r != nvml.SUCCESS {
-			return nil, fmt.Errorf("open GPU %d: NVML: %s; run nvidia-smi on this host", i, l.library.ErrorString(r))
+			return nil, fmt.Errorf("open GPU %d: NVML: %s; nvidia-smi on that host says more", i, l.library.ErrorString(r))
 		}
 		g, err := l.describe(i, device)
 		if err != nil {
@@ -78,7 +78,7 @@ func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, err
 	g := &clusterpb.GPU{Index: int32(index)}
 	var r nvml.Return
 	if g.Uuid, r = device.GetUUID(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("find the UUID of GPU %d: NVML: %s; run nvidia-smi on this host", index, l.library.ErrorString(r))
+		return nil, fmt.Errorf("find the UUID of GPU %d: NVML: %s; nvidia-smi on that host says more", index, l.library.ErrorString(r))
 	}
 	if name, r := device.GetName(); r == nvml.SUCCESS {
 		g.Name = name
@@ -128,7 +128,7 @@ func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted fun
 				r = other // the code that failed
 			}
 			if r == nvml.ERROR_GPU_IS_LOST || r != nvml.SUCCESS && other != nvml.SUCCESS {
-				return fmt.Errorf("measure GPU %d: NVML: %s; run nvidia-smi on this host", g.index, l.library.ErrorString(r))
+				return fmt.Errorf("measure GPU %d: NVML: %s; nvidia-smi on that host says more", g.index, l.library.ErrorString(r))
 			}
 			report(g.index, g.uuid, int32(min(load.Gpu, 100)), memory.Used)
 		}
@@ -144,7 +144,7 @@ func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted fun
 func (l nvmlLister) devices(wanted func(int, string) bool) ([]nvmlGPU, error) {
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
-		return nil, fmt.Errorf("count the GPUs: NVML: %s; run nvidia-smi on this host", l.library.ErrorString(r))
+		return nil, fmt.Errorf("count the GPUs: NVML: %s; nvidia-smi on that host says more", l.library.ErrorString(r))
 	}
 	var gpus []nvmlGPU
 	for i := range count {

@@ -202,7 +202,7 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	for {
 		z, started, err := i.Starter.connect(ctx, want)
 		if err != nil {
-			return nil, failed(fmt.Errorf("%s cannot be started: %w", programOf(want), err))
+			return nil, failed(err)
 		}
 		python, err := z.WaitReady(ctx)
 		if err == nil {

@@ -97,7 +97,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), excerpt.LastLine(base+".log"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), strings.TrimPrefix(excerpt.LastLine(base+".log"), programOf(want)+": "))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again", programOf(want), bindTimeout)

@@ -81,11 +81,14 @@ def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
 
 def start(order: Order, context: Any) -> dict[str, Any]:
     """Start the agent of this task's partition; errors are returned, not raised."""
+    import socket
+
     agent = order["agents"][context.partitionId()]
     try:
         said = _take(order, agent, context)
     except Exception as e:
-        said = {"executor": agent["executor"], "attempt": agent["attempt"], "error": str(e) or type(e).__name__}
+        why = f"on {socket.gethostname()}: {str(e) or type(e).__name__}"
+        said = {"executor": agent["executor"], "attempt": agent["attempt"], "error": why}
     if order["hold"]:
         if said.get("error"):  # otherwise the other tasks would run on, and Spark would not report this one
             raise RuntimeError(said["error"])

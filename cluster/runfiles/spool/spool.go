@@ -203,7 +203,7 @@ func (s *Spool) Close() error {
 		if s.cfg.Temporary {
 			remain = "are lost with this container; the lines above say what prevented it"
 		}
-		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they %s", len(left), s.cfg.Dir, remain))
+		return errors.Join(err, s.save(), fmt.Errorf("files of %s could not be uploaded (%d): they %s", s.cfg.Dir, len(left), remain))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
 		return fmt.Errorf("remove the folder on this machine from which files went to %s: %w", s.cfg.Dir, err)

@@ -162,10 +162,11 @@ func TestUnusableAnswers(t *testing.T) {
 	t.Parallel()
 	header := &yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()}
 	for want, answer := range map[string][]byte{
-		"the server ended the connection: compare hadoop.rpc.protection":               nil,
-		"a web server answers there: the port is that of a page, not that for calls: ": []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
-		"the server's answer to the authentication is not Hadoop's (":                  withByte(responseFrame(t, header)),
-		"the server answered SUCCESS, which is not a step of the authen":               responseFrame(t, header, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_SUCCESS.Enum()}),
+		"the server ended the connection: compare hadoop.rpc.protection":                 nil,
+		"after 2 of 1024 bytes of the answer: the connection was closed; check the netw": {0, 0, 4, 0, 1, 2},
+		"a web server answers there: the port is that of a page, not that for calls: ":   []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"the server's answer to the authentication is not Hadoop's (":                    withByte(responseFrame(t, header)),
+		"the server answered SUCCESS, which is not a step of the authen":                 responseFrame(t, header, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_SUCCESS.Enum()}),
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

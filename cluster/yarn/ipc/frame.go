@@ -3,6 +3,7 @@ package ipc
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -65,14 +66,25 @@ func readFrame(r io.Reader) (response, error) {
 		return response{}, notHadoop("the server's answer is not Hadoop's (%d bytes at once)", n)
 	}
 	var b bytes.Buffer // grows with the received bytes, not with the announced size
-	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
-		return response{}, fmt.Errorf("read a response of %d bytes: %w", n, err)
+	if got, err := io.CopyN(&b, r, int64(n)); err != nil {
+		return response{}, cutShort(got, n, err)
 	}
 	header := &yarnpb.RpcResponseHeader{}
 	if err := unmarshalFrom(&b, header); err != nil {
 		return response{}, notHadoop("the server's answer is not Hadoop's (%w)", err)
 	}
 	return response{header, b.Bytes()}, nil
+}
+
+// cutShort returns the error of a response of which only the first bytes came.
+func cutShort(got int64, of uint32, err error) error {
+	if _, known := errors.AsType[*AnswerError](err); known { // of the frame within which this one is
+		return err
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the connection was closed")
+	}
+	return &AnswerError{Err: fmt.Errorf("after %d of %d bytes of the answer: %w; check the network, and the server's log", got, of, err)}
 }
 
 // unmarshalFrom reads one message that is preceded by its length.
