@@ -77,57 +77,71 @@ func taskRemedy(t *Task, x *Executor) (kind, next string) {
 	if x != nil && x.Host != "" {
 		on = " on " + x.Host
 	}
-	limit := remedy.ForLimit(cmp.Or(e.GetReason(), e.GetException()), on)
 	lost := e.GetReason() != "" && x != nil && x.State == ExecutorLost
+	reason, notStarted := strings.CutPrefix(e.GetReason(), "cannot be started: ")
 	switch {
 	case e == nil && t.Stopped:
 		return "lost", fmt.Sprintf("find out what stopped it%s; %%tfcluster start runs again", on)
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"), lost && x.loss.by == cluster.LostByMemory:
 		return "out_of_memory", moreMemory
-	case strings.HasPrefix(e.GetReason(), "cannot be started") && limit != "":
-		return "lost", limitRemedy(limit, "")
-	case strings.HasPrefix(e.GetReason(), "cannot be started") && strings.Contains(e.GetReason(), "from the driver"):
-		return "lost", "if it fails again, check the disk of the driver's host, and the network between that host and the task's; %tfcluster start runs again"
-	case strings.HasPrefix(e.GetReason(), "cannot be started: --files"):
-		return "lost", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"
-	case strings.HasPrefix(e.GetReason(), "cannot be started: --working-dir"):
-		return "lost", "%tfcluster start with another --working-dir"
-	case strings.HasPrefix(e.GetReason(), "cannot be started: make a folder of the run below --dir"):
-		return "lost", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"
-	case strings.HasPrefix(e.GetReason(), "cannot be started"):
-		return "lost", "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
+	case notStarted:
+		return "lost", startRemedy(reason, on)
 	case lost && x.loss.by == cluster.LostByError:
 		return "lost", fmt.Sprintf("correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
 	case e == nil, e.GetReason() != "":
 		return "lost", "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
-	case strings.Contains(e.GetException(), "Collective ops must be configured at program startup"):
-		return "task", "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
 	}
 	switch syscall.Signal(e.GetSignal()) {
 	case 0:
-		if strings.Contains(e.GetException(), fault.Report) {
-			return "task", "report it as the error says; %tfcluster start runs again: the executors stay reserved"
-		}
-		if strings.Contains(e.GetException(), "has lost the connection to the cluster's driver") {
-			return "task", "if the driver has ended, driver.log in the cluster's state folder says why; else check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
-		}
-		if isEcho(e) && strings.Contains(e.GetException(), "a collective call failed") {
-			return "task", "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
-		}
-		if limit != "" {
-			return "task", limitRemedy(limit, ", or change the program")
-		}
-		if strings.Contains(e.GetException(), "a collective call: open the sockets") || strings.Contains(e.GetException(), "ctx.local_copy: ") {
-			return "task", fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
-		}
-		if strings.Contains(e.GetException(), "reserve with --") { // the package tfcluster names an option
-			return "task", "do what the error says (reserve --replace takes other options); then %tfcluster start again"
-		}
-		return "task", "fix the program and run %tfcluster start again: the executors stay reserved"
+		return "task", exceptionRemedy(e, on)
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
 		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; correct the program or its packages; %%tfcluster start runs it again", t.ID)
 	}
 	return "task", fmt.Sprintf("find out what sent the signal%s (dmesg shows what the kernel killed); %%tfcluster start runs again, with --max-restarts N also by itself", on)
+}
+
+// startRemedy returns the remedy for a task that cannot be started for a reason of its agent's.
+func startRemedy(reason, on string) string {
+	if strings.Contains(reason, "on the driver's host") {
+		on = ""
+	}
+	if limit := remedy.ForLimit(reason, on); limit != "" {
+		return limitRemedy(limit, "")
+	}
+	for _, r := range [...]struct{ part, next string }{
+		{"from the driver", "if it fails again, check the disk of the driver's host, and the network between that host and the task's; %tfcluster start runs again"},
+		{"--files ", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"},
+		{"--working-dir ", "%tfcluster start with another --working-dir"},
+		{"make a folder of the run below --dir", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"},
+	} {
+		if strings.Contains(reason, r.part) {
+			return r.next
+		}
+	}
+	return "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
+}
+
+// exceptionRemedy returns the remedy for a task that ended by itself.
+func exceptionRemedy(e *clusterpb.Exited, on string) string {
+	limit := remedy.ForLimit(e.GetException(), on)
+	has := func(part string) bool { return strings.Contains(e.GetException(), part) }
+	switch {
+	case has("Collective ops must be configured at program startup"):
+		return "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
+	case has(fault.Report):
+		return "report it as the error says; %tfcluster start runs again: the executors stay reserved"
+	case has("has lost the connection to the cluster's driver"):
+		return "if the driver has ended, driver.log in the cluster's state folder says why; else check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
+	case isEcho(e) && has("a collective call failed"):
+		return "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
+	case limit != "":
+		return limitRemedy(limit, ", or change the program")
+	case has("a collective call: open the sockets"), has("ctx.local_copy: "):
+		return fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
+	case has("reserve with --"): // the package tfcluster names an option
+		return "do what the error says (reserve --replace takes other options); then %tfcluster start again"
+	}
+	return "fix the program and run %tfcluster start again: the executors stay reserved"
 }
 
 // environmentRemedy returns the remedy for an environment that an executor cannot use.
@@ -146,7 +160,7 @@ func ReserveRemedy(cause string) string {
 	return reserveAgain
 }
 
-// limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit; or is another one.
+// limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit; or is another step.
 func limitRemedy(step, or string) string {
 	if remedy.KeptFromStart(step) {
 		return step + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"

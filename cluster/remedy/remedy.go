@@ -18,7 +18,6 @@ var limits = sync.OnceValue(func() []limit {
 		{regexp.MustCompile(`(?i)too many open files in system`), "raise that host's own limit of open files (sysctl fs.file-max), or end what has them open"},
 		{regexp.MustCompile(`(?i)too many open files`), moreOf + "open files (ulimit -n)"},
 		{regexp.MustCompile(`(?i)cannot allocate memory`), "free memory, or ask for more with --memory"},
-		{regexp.MustCompile(`mkdir /run/user/[0-9]+: permission denied`), "the folder of the login session ended with the session: have it kept by loginctl enable-linger, log in again, and start Jupyter there"},
 		{regexp.MustCompile(`fork.*: resource temporarily unavailable|can't start new thread`), moreOf + "processes (ulimit -u), or end some"},
 	}
 })

@@ -8,14 +8,13 @@ import (
 func TestForLimit(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"OSError: [Errno 28] No space left on device: '/x'":                            "free space, or file entries (df -i), on that disk on node07",
-		"open /x: too many open files":                                                 "raise the limit of open files (ulimit -n) on node07",
-		"make a socket: too many open files in system":                                 "raise that host's own limit of open files (sysctl fs.file-max), or end what has them open on node07",
-		"start the agent: fork/exec /x/agent: resource temporarily unavailable":        "raise the limit of processes (ulimit -u), or end some on node07",
-		"RuntimeError: can't start new thread":                                         "raise the limit of processes (ulimit -u), or end some on node07",
-		"BlockingIOError: [Errno 11] Resource temporarily unavailable":                 "",
-		"open /x: permission denied":                                                   "",
-		"make the folder of a socket: mkdir /run/user/1000: permission denied; retry?": "the folder of the login session ended with the session: have it kept by loginctl enable-linger, log in again, and start Jupyter there on node07",
+		"OSError: [Errno 28] No space left on device: '/x'":                     "free space, or file entries (df -i), on that disk on node07",
+		"open /x: too many open files":                                          "raise the limit of open files (ulimit -n) on node07",
+		"make a socket: too many open files in system":                          "raise that host's own limit of open files (sysctl fs.file-max), or end what has them open on node07",
+		"start the agent: fork/exec /x/agent: resource temporarily unavailable": "raise the limit of processes (ulimit -u), or end some on node07",
+		"RuntimeError: can't start new thread":                                  "raise the limit of processes (ulimit -u), or end some on node07",
+		"BlockingIOError: [Errno 11] Resource temporarily unavailable":          "",
+		"open /x: permission denied":                                            "",
 	} {
 		if got := ForLimit(text, " on node07"); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +21,12 @@ const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // private folder, and the user ID of every peer is checked.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of a socket: %w", err)
+		err = fmt.Errorf("make the folder of a socket: %w", err)
+		session := os.Getenv("XDG_RUNTIME_DIR")
+		if _, gone := os.Stat(session); session != "" && strings.HasPrefix(path, session+"/") && os.IsNotExist(gone) {
+			err = fmt.Errorf("%w: XDG_RUNTIME_DIR is the folder of a login session, and is gone with it: have it kept (loginctl enable-linger), log in again, and start Jupyter there", err)
+		}
+		return nil, err
 	}
 	// It gets its name when it listens: one with that name on which nobody listens was left by a killed process. The
 	// first name is as long, and is what ss(8) and the peers' system calls show.
