@@ -51,6 +51,7 @@ const (
 	maxDeaths  = 3 // consecutive deaths of children that lived less than minLife
 	minLife    = 5 * time.Second
 	startLimit = 2 * time.Minute
+	startPause = time.Second // before a child that could not be started is tried again
 )
 
 // childLoop restarts the child until the kernel ends.
@@ -69,6 +70,12 @@ func (k *Kernel) childLoop() {
 		}
 		if !k.childGone(c, err) {
 			return
+		}
+		if c == nil { // perhaps for want of memory or processes
+			select {
+			case <-time.After(startPause):
+			case <-k.ctx.Done():
+			}
 		}
 	}
 }
@@ -354,7 +361,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		if c != nil && c.tail.String() != "" {
 			last = "; its last output: " + c.tail.String()
 		}
-		k.broken = "Python keeps ending, correct the cause and restart the kernel: " + why + last
+		k.broken = "the notebook's Python does not keep running; correct the cause, then restart the kernel: " + why + last
 		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)

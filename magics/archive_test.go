@@ -114,7 +114,7 @@ func TestOver(t *testing.T) {
 		{"logs -c yarn-2", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] first\nout| [worker:0] second\nout| [worker:0] third\n"},
 		{"logs -c yarn-2 -n 1 --task worker", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] third\n"},
 		{"logs -c yarn-2 --grep nothing", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| no lines match\n"},
-		{"logs -c yarn-2 --run 2", "UsageError: logs: cluster yarn-2 had no run 2; %tfcluster history -c yarn-2 lists its 1 run"},
+		{"logs -c yarn-2 --run 2", "UsageError: logs: cluster yarn-2 had no run 2; %tfcluster history -c yarn-2 lists its runs"},
 		{"logs -c yarn-1", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0009 of ann [7]\nout| [agent of worker:1] more\n"},
 		{"logs -c application_1_0009 --task worker:1 --grep x", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0009 of ann [7] worker:1 x\nout| [agent of worker:1] more\n"},
 		{"logs -c yarn-2 --task container_8", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0002 of   container_8\nout| [agent of worker:1] more\n"},

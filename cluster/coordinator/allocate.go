@@ -293,6 +293,18 @@ func (c *Coordinator) saveSoon() {
 	}
 }
 
+// withLimit returns the text of an error of this process with what to do if it names a limit of this host.
+func withLimit(text string) string {
+	step := remedy.ForLimit(text, " on the driver's host")
+	if remedy.KeptFromStart(step) {
+		step += ", and reserve again: the driver keeps the limit that it began with"
+	}
+	if step != "" {
+		text += "; " + step
+	}
+	return text
+}
+
 // saveState saves the state for a later driver. Loop only.
 func (c *Coordinator) saveState() {
 	if c.reserved.alloc == nil {
@@ -303,7 +315,7 @@ func (c *Coordinator) saveState() {
 		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
 	}()
 	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
-		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + remedy.WithLimit(err.Error())
+		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + withLimit(err.Error())
 		c.noteOnce(text)
 	}
 	c.writeHistory(false)

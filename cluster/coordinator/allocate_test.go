@@ -37,8 +37,8 @@ func TestStateNotSaved(t *testing.T) {
 	t.Parallel()
 	const prefix = "the cluster's state could not be saved, so a driver that dies now cannot be replaced: "
 	for cause, want := range map[string]string{
-		"write /x: no space left on device": prefix + "write /x: no space left on device; free space, or file entries (df -i), on that disk",
-		"open /x: too many open files":      prefix + "open /x: too many open files; raise the limit of open files (ulimit -n)",
+		"write /x: no space left on device": prefix + "write /x: no space left on device; free space, or file entries (df -i), on that disk on the driver's host",
+		"open /x: too many open files":      prefix + "open /x: too many open files; raise the limit of open files (ulimit -n) on the driver's host, and reserve again: the driver keeps the limit that it began with",
 		"open /x: permission denied":        prefix + "open /x: permission denied",
 	} {
 		c := coordinate(t, true)

@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/groups"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // Coordinator runs one cluster. New returns it; Run owns its goroutines.
@@ -69,7 +68,7 @@ func New(cfg Config) *Coordinator {
 		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) {
-		c.post(func() { c.note(remedy.WithLimit(text), true); c.subs.wake() })
+		c.post(func() { c.note(withLimit(text), true); c.subs.wake() })
 	})
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)

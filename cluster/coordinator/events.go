@@ -12,7 +12,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
 )
 
 // Scalar is one value of an event file for TensorBoard.
@@ -179,7 +178,7 @@ func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir stri
 		r.own = r.files.Write(c.files.localPath(dir))
 	}
 	if err := r.own.Append(unwritten); err != nil {
-		text := "TensorBoard will lack metrics of the run, which goes on: " + remedy.WithLimit(err.Error())
+		text := "TensorBoard will lack metrics of the run, which goes on: " + withLimit(err.Error())
 		return c.call(ctx, func() { c.noteOnce(text) })
 	}
 	return nil

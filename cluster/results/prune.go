@@ -116,10 +116,9 @@ func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.File
 	if len(failed) > 0 || !empty || !info.ModTime().Before(before) {
 		return failed
 	}
-	if err := s.Remove(ctx, dir); err != nil {
-		return []error{fmt.Errorf("remove the empty folder %s: %w", dir, err)}
+	if s.Remove(ctx, dir) == nil { // else the folder above is somebody else's, and the empty one stays
+		p.Folders++
 	}
-	p.Folders++
 	return nil
 }
 

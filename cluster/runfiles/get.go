@@ -56,11 +56,11 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 		return status.Errorf(codes.NotFound, "%s does not exist", name)
 	}
 	if err != nil {
-		return status.Errorf(codes.Internal, "the driver cannot read %s: %v", name, err)
+		return unread(name, err)
 	}
 	f, err := r.storage.Open(name)
 	if err != nil {
-		return status.Errorf(codes.NotFound, "the driver cannot read %s: %v", name, err)
+		return unread(name, err)
 	}
 	defer f.Close()
 	if err := stream.Send(&clusterpb.GetReply{File: headOf(stat)}); err != nil {
@@ -80,7 +80,19 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 			return stream.Send(&clusterpb.GetReply{Sha256: hex.EncodeToString(sum.Sum(nil))})
 		}
 		if err != nil {
-			return status.Errorf(codes.Internal, "the driver cannot read %s: %v", name, err)
+			return unread(name, err)
 		}
 	}
+}
+
+// unread returns the status for a file that cannot be read; the copier tries again where the file is gone.
+func unread(name string, err error) error {
+	code := codes.Internal
+	if errors.Is(err, fs.ErrNotExist) {
+		code = codes.NotFound
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok { // it names the file again
+		err = at.Err
+	}
+	return status.Errorf(code, "the driver cannot read %s: %v", name, err)
 }

@@ -120,7 +120,7 @@ func (a *allocation) open(ctx context.Context) error {
 		defer cancel()
 		if err := a.awaitHost(limited, nil); err != nil {
 			if limited.Err() != nil && ctx.Err() == nil {
-				err = fmt.Errorf("it did not answer within %v; interrupt what the notebook's Python runs, and reserve again", notebookCalls)
+				err = fmt.Errorf("it did not answer within %v; interrupt what the notebook's Python runs, or make the session anew if it has ended, and reserve again", notebookCalls)
 			}
 			return fmt.Errorf("the notebook's Spark session did not connect: %w", err)
 		}

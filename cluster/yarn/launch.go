@@ -65,7 +65,7 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
 	if err != nil {
-		return nil, fmt.Errorf("find the agent's configuration in its container: %w", err)
+		return nil, fmt.Errorf("find the agent's configuration in its container: %w; the NodeManager has written that file: its log and its disks show more", err)
 	}
 	raw, ok := file.Secrets[configSecret]
 	if !ok {

@@ -97,7 +97,7 @@ func TestPythonMissing(t *testing.T) {
 	}
 	f.Until(waiting)
 	id := f.Send("kernel_info_request", map[string]any{})
-	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python keeps ending") {
+	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python does not keep running") {
 		t.Errorf("kernel_info: %s", m.Content())
 	}
 	f.Until(id)

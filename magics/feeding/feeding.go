@@ -347,7 +347,7 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	e := &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run waits for data: correct this and run the cell again, or stop the run", Topic: "feed-source"}
+	e := &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run keeps the records before it and waits for more: correct this and run the cell again with the rest, or stop the run", Topic: "feed-source"}
 	if state.Name == "Refused" {
 		e.Text, e.Code = state.Error, 2
 	}

@@ -155,9 +155,9 @@ func TestFeed(t *testing.T) {
 			},
 		},
 		"the source fails": {
-			states:  []fed{{Name: "ZeroDivisionError", Error: "division by zero", Ended: true}},
+			states:  []fed{{Name: "ZeroDivisionError", Error: "division by zero (Cell In[5], line 3, in batches)", Ended: true}},
 			answers: map[string]*clusterpb.FeedUpdate{"failed": over("source", "x")},
-			want:    "the data could not be read: ZeroDivisionError: division by zero",
+			want:    "the data could not be read: ZeroDivisionError: division by zero (Cell In[5], line 3, in batches)",
 		},
 		"the data is refused": {
 			states:  []fed{{Name: "Refused", Error: "column x is a map", Ended: true}},

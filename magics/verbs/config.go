@@ -46,9 +46,9 @@ func (inv *invocation) configure(ctx context.Context) error {
 	dir := inv.workingDir(ctx)
 	files := configFiles(dir)
 	for _, file := range files {
-		options.file, options.foreign = file, filepath.Dir(file) == dir
+		options.file, options.foreign = file, file == files[len(files)-1]
 		if err := options.read(found, profiles); err != nil {
-			return &command.UsageError{Text: file + ": " + err.Error()}
+			return command.Usagef(inv.Verb, "%s: %v", file, err)
 		}
 	}
 	if profile != "" {
@@ -149,7 +149,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 			base = o.Name
 		}
 		if c.foreign && slices.Contains(choosing, base) {
-			return fmt.Errorf("%s chooses what runs, which the file of a notebook's folder may not, because others may have written it: set it in config.toml of %s, or give --%s", key, userConfigDir(), name)
+			return fmt.Errorf("%s chooses what runs, which the file of a notebook's folder may not, because others may have written it: set it in config.toml of %s, or give --%s on the line", key, userConfigDir(), name)
 		}
 		if !slices.Contains(c.names, name) && o == nil {
 			if near := command.Nearest(name, c.names); near != "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
-	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -72,7 +71,7 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 		q.Run = runs[len(runs)-1].GetId()
 	} else {
 		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
-			return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its %s", p.Name, n, inv.session.Say("history -c "+p.Name), render.Plural(int64(len(runs)), "run"))
+			return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its runs", p.Name, n, inv.session.Say("history -c "+p.Name))
 		}
 	}
 	lines, gaps, err := r.Lines(ctx, q)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -119,7 +120,7 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 	path := Absolute(base, given)
 	if given == "." {
 		if path = environmentOf(inv.session.Options.Python); path == "" {
-			return command.Usagef(inv.Verb, "--venv .: the notebook's Python %s is not in an environment (venv, conda): give the folder or the archive of one", inv.session.Options.Python)
+			return command.Usagef(inv.Verb, "--venv .: Python %s is not in an environment (venv, conda): give the folder or the archive of one", inv.session.Options.Python)
 		}
 	}
 	if err := ship.CheckEnvironment(path); err != nil {
@@ -132,10 +133,11 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 // environmentOf returns the folder of an interpreter's virtual or conda environment; "" if it
 // has none.
 func environmentOf(python string) string {
-	if !filepath.IsAbs(python) {
+	path, err := exec.LookPath(python) // in a shell it is a name
+	if err != nil {
 		return ""
 	}
-	dir := filepath.Dir(filepath.Dir(python))
+	dir := filepath.Dir(filepath.Dir(path))
 	for _, mark := range []string{"pyvenv.cfg", "conda-meta"} {
 		if _, err := os.Stat(filepath.Join(dir, mark)); err == nil {
 			return dir

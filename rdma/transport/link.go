@@ -98,7 +98,7 @@ func ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, ErrPeerClosed) {
 		return ErrPeerClosed
 	}
-	return fmt.Errorf("the connection to the peer broke: %w", err)
+	return err
 }
 
 // end ends the link for a reason; the first one counts.

@@ -59,7 +59,7 @@ func (r *records) next() (Completion, error) {
 		return c, nil
 	}
 	if err := r.take(c); err != nil {
-		return Completion{}, fmt.Errorf("the connection to the peer broke in the middle of a write of %d bytes: %w", c.Size, err)
+		return Completion{}, fmt.Errorf("a write of %d bytes broke off: %w", c.Size, err)
 	}
 	return c, nil
 }

@@ -182,9 +182,9 @@ func (r *remote) follow() {
 	if err != nil {
 		_ = r.queue.Fail() // also while the link is closed: the peer acknowledges nothing any more
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			r.fail(errors.New("the peer has ended without closing the connection"))
+			r.fail(errors.New("the connection was closed, by the end of the peer or by something between the hosts (a firewall, a proxy)"))
 		} else {
-			r.fail(fmt.Errorf("the connection to the peer broke: %w", err))
+			r.fail(err)
 		}
 		return
 	}

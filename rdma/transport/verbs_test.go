@@ -211,7 +211,7 @@ func TestFails(t *testing.T) {
 		"killed": {func(a, b *end) {
 			stub.Stall(true)
 			time.AfterFunc(20*time.Millisecond, func() { b.Link.(*link).carrier.(*remote).conn.Close() })
-		}, "the peer has ended without closing the connection"},
+		}, "the connection was closed, by the end of the peer"},
 	} {
 		for _, data := range [][]byte{[]byte("small"), make([]byte, 1<<20)} {
 			t.Run(name, func(t *testing.T) {

@@ -255,7 +255,7 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 func failure(why error) *clusterpb.Failure {
 	f := coordinator.ReserveFailure(why)
 	if errors.Is(why, errLate) {
-		f.Kind, f.ExitCode, f.Remedy = "timeout", 75, "choose another --queue, or give --reserve-timeout more time"
+		f.Kind, f.ExitCode, f.Remedy = "timeout", 75, "correct what the reason names, choose another --queue, or give --reserve-timeout more time"
 	}
 	return f
 }

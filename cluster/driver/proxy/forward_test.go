@@ -21,7 +21,7 @@ func TestReserveFailures(t *testing.T) {
 	}{
 		{errors.New("no such queue"), "engine", again, 69},
 		{errors.New("write /x: no space left on device"), "engine", "free space, or file entries (df -i), on that disk; then %tfcluster reserve again", 69},
-		{fmt.Errorf("%w after 1m: queued", errLate), "timeout", "choose another --queue, or give --reserve-timeout more time", 75},
+		{fmt.Errorf("%w after 1m: queued", errLate), "timeout", "correct what the reason names, choose another --queue, or give --reserve-timeout more time", 75},
 	} {
 		p := &Proxy{cfg: Config{Request: &clusterpb.ReserveRequest{}}, changed: make(chan struct{}), done: make(chan struct{})}
 		p.setEnded(tt.why)

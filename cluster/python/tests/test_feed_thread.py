@@ -83,3 +83,17 @@ def test_no_epoch_behind_the_end() -> None:
     feeding.start({}, 3)
     feeding.wait(9, lambda state: (states.append(state), done.set()))
     assert done.wait(LONGEST) and states[0]["fed"] == [0] and states[0]["ended"]
+
+
+def test_place_of_an_error() -> None:
+    """An error of the source names the innermost line of the notebook in which it occurred."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def batches():\n    yield 1\n    raise OSError('gone')", "/work/program.py", "exec"), space)
+    feeding = Feeding(Endless)
+    feeding.source.read = lambda order, epoch: len(list(space["batches"]()))  # type: ignore[method-assign]
+    done = threading.Event()
+    states: list[Any] = []
+    feeding.start({}, 1)
+    feeding.wait(1, lambda state: (states.append(state), done.set()))
+    assert done.wait(LONGEST)
+    assert states[0]["error"] == "gone (program.py, line 3, in batches)"

@@ -158,8 +158,12 @@ def batch_of(values: Any, wrong: Any) -> Any:
 
     if isinstance(values, list | tuple) and values and all(isinstance(row, Mapping) for row in values):
         names = list(values[0])
-        if any(list(row) != names for row in values):
-            raise RuntimeError(f"main_fun gave results of different names: each must have {', '.join(map(str, names))}")
+        for i, row in enumerate(values):
+            if unlike := set(names) ^ set(row):
+                raise RuntimeError(
+                    f"main_fun gave results of different names: of record 0 and record {i} of a batch, one alone has "
+                    f"{', '.join(sorted(map(str, unlike)))}; give each result the same names"
+                )
         values = {name: [row[name] for row in values] for name in names}
     if not isinstance(values, Mapping):
         values = {PREDICTION: values}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfcluster import feed_link
+from tfcluster import feed_link, shipping
 from tfcluster.feed_data import Source
 
 
@@ -87,5 +89,15 @@ class Feeding:
         said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended, "stopped": self._stopped}
         if self._error is not None:
             said["ename"] = type(self._error).__name__
-            said["error"] = str(self._error).strip() or type(self._error).__name__
+            said["error"] = (str(self._error).strip() or type(self._error).__name__) + _place(self._error)
         return said
+
+
+def _place(error: BaseException) -> str:
+    """In brackets, the innermost line of the notebook or script in which an error occurred; "" if there is none."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "__main__":
+            name = frame.f_code.co_filename
+            place = f" ({shipping.cell_name(name) or os.path.basename(name)}, line {line}, in {frame.f_code.co_name})"
+    return place

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -76,6 +77,9 @@ func Load(path string) (*File, error) {
 // Parse reads a file in either of its forms.
 func Parse(b []byte) (*File, error) {
 	form, ok := bytes.CutPrefix(b, []byte(magic))
+	if len(b) == 0 {
+		return nil, fmt.Errorf(errFileFormat, errors.New("the file is empty"))
+	}
 	if !ok || len(form) == 0 {
 		return nil, fmt.Errorf(errFileFormat, errors.New("the file is not one that Hadoop wrote for tokens"))
 	}
@@ -89,6 +93,9 @@ func Parse(b []byte) (*File, error) {
 	case protobufForm:
 		var c yarnpb.Credentials
 		if err := protodelim.UnmarshalFrom(bytes.NewReader(form[1:]), &c); err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+				err = errTruncated
+			}
 			return nil, fmt.Errorf(errFileFormat, err)
 		}
 		f := &File{}
