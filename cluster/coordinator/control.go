@@ -126,11 +126,7 @@ func (c *control) Hold(stream grpc.BidiStreamingServer[clusterpb.HoldRequest, cl
 
 // Status implements the Control service.
 func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
-	var s *clusterpb.ClusterStatus
-	if err := c.call(ctx, func() { s = c.clusterStatus() }); err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return s, nil
+	return ask(ctx, &c.eventLoop, func() (*clusterpb.ClusterStatus, error) { return c.clusterStatus(), nil })
 }
 
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
@@ -167,23 +163,16 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 // Stop implements the Control service: it requests the stop and returns; Follow reports the
 // end.
 func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*clusterpb.RunStatus, error) {
-	var st *clusterpb.RunStatus
-	var problem error
-	err := c.call(ctx, func() {
+	return ask(ctx, &c.eventLoop, func() (*clusterpb.RunStatus, error) {
 		rec := c.runs.find(req.GetRun())
 		if rec == nil {
-			problem = status.Error(codes.NotFound, "there is no run to stop")
-			return
+			return nil, status.Error(codes.NotFound, "there is no run to stop")
 		}
 		if rec == c.runs.current() {
 			c.handle(lifecycle.StopRequested{Grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, Reason: "stopped on request"})
 		}
-		st = c.status(rec)
+		return c.status(rec), nil
 	})
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return st, problem
 }
 
 // resetTimeout bounds a reset: the engine may have no other executor.
@@ -218,30 +207,29 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 
 // Detach implements the Control service.
 func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
-	var st *clusterpb.RunStatus
-	var problem error
-	err := c.call(ctx, func() {
+	return ask(ctx, &c.eventLoop, func() (*clusterpb.RunStatus, error) {
 		if !c.lc.Busy() && !req.GetUndo() {
-			problem = status.Error(codes.FailedPrecondition, "no run is active, so there is nothing to detach: start a run first")
-			return
+			return nil, status.Error(codes.FailedPrecondition, "no run is active, so there is nothing to detach: start a run first")
 		}
 		c.clients.detached = !req.GetUndo()
 		c.saveState()
 		if rec := c.runs.current(); rec != nil {
-			st = c.statusWithValues(rec) // it may have ended already
+			return c.statusWithValues(rec), nil // it may have ended already
 		}
+		return nil, nil //nolint:nilnil // no run has begun
 	})
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return st, problem
+}
+
+// allocation returns the engine's allocation; nil: there is none yet.
+func (c *Coordinator) allocation(ctx context.Context) (cluster.Allocation, error) {
+	return ask(ctx, &c.eventLoop, func() (cluster.Allocation, error) { return c.reserved.alloc, nil })
 }
 
 // EngineSession implements the Control service.
 func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionRequest) (*clusterpb.EngineSessionReply, error) {
-	var alloc cluster.Allocation
-	if err := c.call(ctx, func() { alloc = c.reserved.alloc }); err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+	alloc, err := c.allocation(ctx)
+	if err != nil {
+		return nil, err
 	}
 	sharer, ok := alloc.(cluster.SessionSharer)
 	if !ok {
@@ -257,8 +245,8 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 // History implements the Control service. It returns only the reprs of results: all values
 // together may be gigabytes.
 func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
-	h := &clusterpb.HistoryReply{}
-	err := c.call(ctx, func() {
+	h, err := ask(ctx, &c.eventLoop, func() (*clusterpb.HistoryReply, error) {
+		h := &clusterpb.HistoryReply{}
 		for _, r := range c.runs.records {
 			if !req.GetAll() && !c.runs.isOwn(r) {
 				h.Earlier++
@@ -269,9 +257,10 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 		for _, l := range applications(c.reserved.alloc) {
 			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 		}
+		return h, nil
 	})
 	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, err
 	}
 	if h.Manifests, err = c.readManifests(ctx, req.GetManifests()); err != nil {
 		return nil, status.Error(codes.Internal, err.Error()) // not Unavailable: the driver answers
@@ -330,8 +319,8 @@ func (c *control) LinesAddress(ctx context.Context, _ *clusterpb.LinesAddressReq
 
 // GPUs implements the Control service.
 func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
-	r := &clusterpb.GPUsReply{}
-	err := c.call(ctx, func() {
+	return ask(ctx, &c.eventLoop, func() (*clusterpb.GPUsReply, error) {
+		r := &clusterpb.GPUsReply{}
 		for _, x := range c.lc.Executors() {
 			h := c.execs.hellos[x.ID]
 			for _, g := range h.GetGpus() {
@@ -343,18 +332,14 @@ func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterp
 				r.Errors = append(r.Errors, x.Host+": "+e)
 			}
 		}
+		return r, nil
 	})
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return r, nil
 }
 
 // Shutdown implements the Control service.
 func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
 	ctx := stream.Context()
-	var problem error
-	err := c.call(ctx, func() {
+	_, err := ask(ctx, &c.eventLoop, func() (_ any, problem error) {
 		switch {
 		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
 			problem = status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
@@ -365,12 +350,10 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 		default:
 			c.handle(lifecycle.ShutdownRequested{Reason: req.GetReason()})
 		}
+		return nil, problem
 	})
 	if err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if problem != nil {
-		return problem
+		return err
 	}
 	select {
 	case <-c.done:

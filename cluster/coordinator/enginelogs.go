@@ -30,9 +30,9 @@ const (
 
 // sendContainerLogs sends the engine's logs of the executors' agents.
 func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
-	var alloc cluster.Allocation
-	if err := c.call(ctx, func() { alloc = c.reserved.alloc }); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
+	alloc, err := c.allocation(ctx)
+	if err != nil {
+		return err
 	}
 	history, ok := alloc.(cluster.ApplicationHistory)
 	if !ok {
@@ -48,7 +48,7 @@ func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequ
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineReading)
 	defer cancel()
-	err := history.ContainerLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
+	err = history.ContainerLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
 		return stream.Send(&clusterpb.LinesReply{Heading: heading, Lines: lines})
 	})
 	if err != nil && status.Code(err) == codes.Unknown {

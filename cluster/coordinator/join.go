@@ -239,7 +239,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	x := c.lc.Executor(id)
 	if p.GetError() != "" {
-		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, remedy.WithLimit(p.GetError())))
+		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, remedy.With(p.GetError())))
 	}
 }
 

@@ -182,10 +182,8 @@ func (c *Coordinator) networkLine() string {
 
 // Fabric implements the Control service.
 func (c *control) Fabric(ctx context.Context, _ *clusterpb.FabricRequest) (*clusterpb.FabricReply, error) {
-	var reply *clusterpb.FabricReply
-	var problem error
-	err := c.call(ctx, func() {
-		reply, problem = c.network(c.runs.program.GetOptions())
+	return ask(ctx, &c.eventLoop, func() (*clusterpb.FabricReply, error) {
+		reply, problem := c.network(c.runs.program.GetOptions())
 		rec := c.runs.current()
 		for _, x := range reply.GetExecutors() {
 			id, err := cluster.ParseTask(x.GetTask())
@@ -193,12 +191,9 @@ func (c *control) Fabric(ctx context.Context, _ *clusterpb.FabricRequest) (*clus
 				x.Chosen = rec.tasks[id].status.GetNccl()
 			}
 		}
+		if reply == nil {
+			return nil, status.Error(codes.FailedPrecondition, problem.Error())
+		}
+		return reply, nil
 	})
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	if reply == nil {
-		return nil, status.Error(codes.FailedPrecondition, problem.Error())
-	}
-	return reply, nil
 }

@@ -41,14 +41,13 @@ func (c *Coordinator) takeSnapshots(ctx context.Context, req *clusterpb.StacksRe
 	if ms := req.GetTimeoutMillis(); ms > 0 {
 		limit = min(time.Duration(ms)*time.Millisecond, maxStacksTimeout)
 	}
-	var round *snapshots.Round
 	var run int32
-	var problem error
-	if err := c.call(ctx, func() { round, run, problem = c.askSnapshots(req, limit) }); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if problem != nil {
-		return problem
+	round, err := ask(ctx, &c.eventLoop, func() (r *snapshots.Round, err error) {
+		r, run, err = c.askSnapshots(req, limit)
+		return r, err
+	})
+	if err != nil {
+		return err
 	}
 	end := func() {
 		c.execs.snapshots.End(round, func(task string) *clusterpb.MissingSnapshot { return c.unanswered(task, limit) })

@@ -85,16 +85,12 @@ func (c *control) endActive(ctx context.Context) error {
 	changed, leave := c.subs.watch()
 	defer leave()
 	for {
-		var busy bool
-		err := c.call(ctx, func() {
+		busy, err := ask(ctx, &c.eventLoop, func() (bool, error) {
 			c.handle(lifecycle.StopRequested{Grace: 2 * time.Second, Reason: "replaced by another start"})
-			busy = c.lc.Busy()
+			return c.lc.Busy(), nil
 		})
-		if err != nil {
-			return status.Error(codes.Unavailable, err.Error())
-		}
-		if !busy {
-			return nil
+		if err != nil || !busy {
+			return err
 		}
 		if err := c.awaitChange(ctx, changed); err != nil {
 			return err
@@ -113,15 +109,11 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 	if req.GetOptions().GetResume() != "" {
 		c.awaitFiles(ctx, 0) // the previous run's checkpoints may still be arriving
 	}
-	var plan *runPlan
-	var problem error
-	if err := c.call(ctx, func() { plan, problem = c.plan(req) }); err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+	plan, err := ask(ctx, &c.eventLoop, func() (*runPlan, error) { return c.plan(req) })
+	if err != nil {
+		return nil, err
 	}
-	if problem != nil {
-		return nil, problem
-	}
-	err := plan.chooseCheckpoints(&c.files)
+	err = plan.chooseCheckpoints(&c.files)
 	if err == nil {
 		err = c.files.folders(ctx, plan)
 	}
@@ -132,21 +124,15 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 		c.post(func() { c.runs.planning = false })
 		return nil, err
 	}
-	var rec *record
 	// Independent of the client's context: a plan is either started or dropped.
-	err = c.call(context.WithoutCancel(ctx), func() {
+	return ask(context.WithoutCancel(ctx), &c.eventLoop, func() (*record, error) {
 		c.runs.planning = false
 		if c.lc.State() != lifecycle.Ready {
-			problem = status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
-			return
+			return nil, status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
 		}
 		plan.status.Continues = continues
-		rec = c.startPlanned(plan)
+		return c.startPlanned(plan), nil
 	})
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return rec, problem
 }
 
 // runPlan is a run that is being prepared.

@@ -98,7 +98,7 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	}
 	delete(c.execs.pendingFiles, id)
 	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
-		why := remedy.WithLimit(clusterpb.Plain(errors.New(m.GetError())).Error())
+		why := remedy.With(clusterpb.Plain(errors.New(m.GetError())).Error())
 		c.note(fmt.Sprintf("run %d: %s on %s has given up sending %s to the driver, so they are missing below --dir: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
 	}
 	c.subs.wake()

@@ -142,20 +142,18 @@ func (c *Coordinator) examine(ctx context.Context) (*examination, error) {
 			return nil, err
 		}
 	}
-	problem := status.Error(codes.FailedPrecondition, "the run has ended meanwhile")
-	err := c.call(ctx, func() {
-		if r := c.lc.Run(); r != nil && c.lc.Active() {
-			problem = nil
-			seen.run, seen.tasks = c.evidence(r, taken, missing)
+	run, err := ask(ctx, &c.eventLoop, func() (run verdict.Run, err error) {
+		r := c.lc.Run()
+		if r == nil || !c.lc.Active() {
+			return run, status.Error(codes.FailedPrecondition, "the run has ended meanwhile")
 		}
+		run, seen.tasks = c.evidence(r, taken, missing)
+		return run, nil
 	})
 	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, err
 	}
-	if problem != nil {
-		return nil, problem
-	}
-	seen.verdict = verdict.Judge(seen.run, seen.tasks)
+	seen.run, seen.verdict = run, verdict.Judge(run, seen.tasks)
 	return seen, nil
 }
 
@@ -196,22 +194,18 @@ func (c *Coordinator) evidence(r *lifecycle.Run, taken map[string][]*clusterpb.S
 // Why implements the Control service.
 func (c *control) Why(ctx context.Context, _ *clusterpb.WhyRequest) (*clusterpb.WhyReply, error) {
 	for try := 1; ; try++ {
-		var over *clusterpb.WhyReply
-		err := c.call(ctx, func() {
+		over, err := ask(ctx, &c.eventLoop, func() (*clusterpb.WhyReply, error) {
 			if c.lc.Active() {
-				return
+				return nil, nil //nolint:nilnil // it is not over
 			}
 			var last *clusterpb.RunStatus
 			if rec := c.runs.current(); rec != nil {
 				last = c.status(rec)
 			}
-			over = verdict.Ended(last)
+			return verdict.Ended(last), nil
 		})
-		if err != nil {
-			return nil, status.Error(codes.Unavailable, err.Error())
-		}
-		if over != nil {
-			return over, nil
+		if err != nil || over != nil {
+			return over, err
 		}
 		seen, err := c.examine(ctx)
 		if err == nil {

@@ -156,7 +156,7 @@ func environmentRemedy(cause string) string {
 
 // ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.
 func ReserveRemedy(cause string) string {
-	if step := remedy.For(cause, ""); step != "" {
+	if step := remedy.For(cause); step != "" {
 		return step + "; then %tfcluster reserve again"
 	}
 	return reserveAgain

@@ -47,10 +47,7 @@ func (l *Machine) launchDue() {
 	}
 	if late {
 		l.do(SetTimer{"enter", l.limits.enter})
-		if r.Spec.Options.StepTimeout() > 0 { // a task that begins now has the full step timeout
-			r.stacks = false
-			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
-		}
+		l.awaitStep(r) // a task that begins now has the full step timeout
 		l.do(RunChanged{})
 	}
 }

@@ -132,15 +132,13 @@ func (l *Machine) stepRun(e Event) {
 			if _, runs := e.Stopped[x.Task]; runs {
 				x.inRun.unknown = 0 // its launch was in progress when its agent reconnected
 			}
-		}
-		if x := l.Executor(e.Exec); x != nil && l.run != nil {
-			t := l.run.task(x.Task)
-			t.Stopped = e.Stopped[t.ID]
+			if l.run != nil {
+				l.run.task(x.Task).Stopped = e.Stopped[x.Task]
+			}
 		}
 	case StepMoved:
-		if r := l.run; r != nil && r.State.Open() && r.Spec.Options.StepTimeout() > 0 && !r.Stopping {
-			r.stacks = false
-			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
+		if r := l.run; r != nil && r.State.Open() && !r.Stopping {
+			l.awaitStep(r)
 		}
 	case StopRequested:
 		l.stop(e)
@@ -248,11 +246,16 @@ func (l *Machine) prepared(e PortPrepared) {
 	}
 	r.cluster, r.State = spec, RunLaunching
 	l.launchDue()
-	if r.Spec.Options.StepTimeout() > 0 {
-		r.stacks = false
-		l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
-	}
+	l.awaitStep(r)
 	l.do(RunChanged{})
+}
+
+// awaitStep begins the step timeout, if the run has one, anew.
+func (l *Machine) awaitStep(r *Run) {
+	if limit := r.Spec.Options.StepTimeout(); limit > 0 {
+		r.stacks = false
+		l.do(SetTimer{"step", limit})
+	}
 }
 
 // LoneRestart separates the attempt numbers of a task that is restarted alone from those of the

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -249,13 +248,10 @@ func (i *Interpreter) Environment(want *clusterpb.WarmUp) map[string]string {
 
 // Imported returns the values of the importTime variables that a zygote's imports saw.
 func (i *Interpreter) Imported(want *clusterpb.WarmUp) map[string]string {
-	env := map[string]string{"TF_CPP_MIN_LOG_LEVEL": "1"}
-	for k := range importTime {
-		if v, ok := os.LookupEnv(k); ok {
-			env[k] = v
-		}
+	env := importEnv(want)
+	if _, set := env["TF_CPP_MIN_LOG_LEVEL"]; !set {
+		env["TF_CPP_MIN_LOG_LEVEL"] = "1"
 	}
-	maps.Copy(env, want.GetEnv())
 	if ours := i.Starter.searchPath(want); ours != "" {
 		env[pythonPath] = prependPath(ours, env[pythonPath])
 	}

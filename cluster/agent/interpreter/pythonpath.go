@@ -1,6 +1,11 @@
 package interpreter
 
-import "os"
+import (
+	"maps"
+	"os"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
 
 // importTime are the variables that Python or TensorFlow read at import: a task with other
 // values cannot be forked.
@@ -9,6 +14,18 @@ var importTime = map[string]bool{
 	"TF_CPP_MIN_LOG_LEVEL": true, "TF_CPP_MAX_VLOG_LEVEL": true, "TF_ENABLE_ONEDNN_OPTS": true,
 	"PYTHONPATH": true, "PYTHONHASHSEED": true, "PYTHONWARNINGS": true, "LD_LIBRARY_PATH": true,
 	"LD_PRELOAD": true, "OMP_NUM_THREADS": true, "KERAS_HOME": true,
+}
+
+// importEnv returns the importTime variables of this process, and all that a task's environment sets.
+func importEnv(want *clusterpb.WarmUp) map[string]string {
+	env := map[string]string{}
+	for k := range importTime {
+		if v, ok := os.LookupEnv(k); ok {
+			env[k] = v
+		}
+	}
+	maps.Copy(env, want.GetEnv())
+	return env
 }
 
 // NeedsFresh returns whether an environment sets an importTime variable to another value than

@@ -165,13 +165,7 @@ func Key(want *clusterpb.WarmUp, pythonPath string) string {
 	if want.GetPlain() {
 		fmt.Fprint(sum, "plain\x00")
 	}
-	env := map[string]string{}
-	for k := range importTime {
-		if v, ok := os.LookupEnv(k); ok {
-			env[k] = v
-		}
-	}
-	maps.Copy(env, want.GetEnv())
+	env := importEnv(want)
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		fmt.Fprintf(sum, "%s=%s\x00", k, env[k])
 	}
