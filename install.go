@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/python"
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 	"github.com/tfcluster/tfcluster/kernel"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
 const installUsage = `usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] [--tensorboard-python PATH]
@@ -91,7 +92,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 			return nil, fmt.Errorf("--prefix %s: the working directory cannot be found (%w): change to another one, or give an absolute path", *prefix, err)
 		}
 		t.jupyter = jupyterext.PrefixTarget(dir)
-		if sameFolder(dir, facts.Prefix) {
+		if verbs.SameFolder(dir, facts.Prefix) {
 			t.packages = facts.Purelib
 		}
 	case *sysPrefix:
@@ -191,7 +192,7 @@ func install(t *target) error {
 			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, or give an absolute path", t.tensorboard, err)
 		}
 	}
-	if w := ofWheel(binary); w != nil && (!t.chosen || sameFolder(t.jupyter.Data, w.jupyter.Data)) {
+	if w := ofWheel(binary); w != nil && (!t.chosen || verbs.SameFolder(t.jupyter.Data, w.jupyter.Data)) {
 		if err := w.refuse(t); err != nil {
 			return err
 		}

@@ -160,19 +160,6 @@ func errFromWheel(prefix string) error {
 	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s tfcluster", prefix, python.UninstallCommand(interpreter))
 }
 
-// sameFolder reports that two paths name one folder, one of them perhaps by a link.
-func sameFolder(a, b string) bool {
-	if a == b {
-		return true
-	}
-	first, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	second, err := os.Stat(b)
-	return err == nil && os.SameFile(first, second)
-}
-
 // remainsOfInstall returns what an earlier `tfcluster install` wrote, where pip has installed this program.
 func remainsOfInstall() []string {
 	program, err := os.Executable()

@@ -55,6 +55,8 @@ func ReadConnection(path string) (*Connection, error) {
 		return nil, fmt.Errorf("connection file %s: the transport %q is not supported: set transport of Jupyter's kernel manager to tcp or ipc", path, c.Transport)
 	case keys.Public == "" && keys.Secret == "":
 		return c, nil
+	case keys.Public == "" || keys.Secret == "":
+		return nil, fmt.Errorf("connection file %s: %w: curve_publickey or curve_secretkey is missing; whatever writes the file must give both or neither", path, ErrCurve)
 	}
 	c.curve, err = zmtp.ParseCurveKeys(keys.Public, keys.Secret)
 	if err != nil {

@@ -70,7 +70,7 @@ func TestParseErrors(t *testing.T) {
 		"reserve --kind sidecar":                    "--kind is for one role, whose name it needs, as in --worker-kind",
 		"reserve --worker-depends-on PS":            `want roles, like ps,db, not "PS"`,
 		"reserve --worker-end-within soon":          "want a duration",
-		"reserve --framework torch":                 `no "torch": did you mean pytorch?`,
+		"reserve --framework torch":                 `not "torch": did you mean pytorch?`,
 		"start --again main_fun":                    "--again uses the last program",
 		"start --args a main_fun 1":                 "exclude each other",
 		"start --resume 3 main_fun":                 "write --resume=3",

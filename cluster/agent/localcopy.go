@@ -38,12 +38,12 @@ func (a *Agent) copyHDFS(ctx context.Context, t *task, m controlMessage) {
 func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, error) {
 	f, err := a.hdfs()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.self.host, err)
+		return nil, err
 	}
 	defer f.Close()
 	found, err := f.Find(ctx, m.URI)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.self.host, err)
+		return nil, err
 	}
 	if n := len(m.Share); n == 2 && m.Share[1] > 0 {
 		var share []hdfs.Found
@@ -54,7 +54,7 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 	}
 	folder := a.disk.own.copies()
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("%s: make the folder of copies: %w", a.self.host, err)
+		return nil, fmt.Errorf("make the folder of copies: %w", err)
 	}
 	paths := make([]string, len(found))
 	var lacking int64
@@ -118,11 +118,11 @@ func copyOne(ctx context.Context, f *hdfs.FS, uri, place string) error {
 	}
 	defer r.Close()
 	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
-		return fmt.Errorf("copy %s: %w", uri, err)
+		return err
 	}
 	w, err := os.CreateTemp(filepath.Dir(place), ".part-*")
 	if err != nil {
-		return fmt.Errorf("copy %s: %w", uri, err)
+		return err
 	}
 	_, err = io.Copy(w, r)
 	if cerr := w.Close(); err == nil {
@@ -133,7 +133,6 @@ func copyOne(ctx context.Context, f *hdfs.FS, uri, place string) error {
 	}
 	if err != nil {
 		_ = os.Remove(w.Name()) // the first error is returned
-		return fmt.Errorf("copy %s: %w", uri, err)
 	}
-	return nil
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -177,7 +178,7 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	}
 	in, err := protojson.Marshal(req)
 	if err != nil {
-		return nil, fmt.Errorf("encode the request, whose paths and values must be UTF-8: %w", err)
+		return nil, fmt.Errorf("a path or value is not UTF-8 (%w): work in a folder whose path is, and give such values", err)
 	}
 	input, err := json.Marshal(state.DriverInput{Request: in, State: old})
 	if err != nil {
@@ -200,7 +201,10 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = w.Close()
-		return nil, fmt.Errorf("start the driver: %w", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: this program was moved or removed; install it again and restart the kernel", err)
+		}
+		return nil, err
 	}
 	_ = w.Close()                  // the driver has its own descriptor
 	go func() { _ = cmd.Wait() }() // reaps the driver; clients notice its end by its socket

@@ -46,10 +46,7 @@ func (a *agentConn) send(in *clusterpb.Instruction) {
 	a.mu.Lock()
 	a.queue = append(a.queue, in)
 	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	notify(a.wake)
 }
 
 func (a *agentConn) take() []*clusterpb.Instruction {

@@ -192,20 +192,9 @@ func (c *Coordinator) releaseAfterRun(ctx context.Context, st *clusterpb.RunStat
 
 // awaitAutoStart waits until autoStart has started its run, if it is to start one.
 func (c *Coordinator) awaitAutoStart(ctx context.Context) error {
-	changed, leave := c.subs.watch()
-	defer leave()
-	for {
-		var there bool
-		err := c.call(ctx, func() {
-			there = c.runs.autoStart == nil || c.runs.autoStarted() != nil || c.lc.State() == lifecycle.Failed
-		})
-		if err != nil || there {
-			return err
-		}
-		if err := c.awaitChange(ctx, changed); err != nil {
-			return err
-		}
-	}
+	return c.until(ctx, func() bool {
+		return c.runs.autoStart == nil || c.runs.autoStarted() != nil || c.lc.State() == lifecycle.Failed
+	}, nil)
 }
 
 // awaitTakeover has a start wait until the executors of an earlier driver have joined again or
@@ -215,25 +204,11 @@ func (c *Coordinator) awaitTakeover(ctx context.Context, req *clusterpb.StartReq
 		return nil
 	}
 	began := time.Now()
-	changed, leave := c.subs.watch()
-	defer leave()
-	for {
-		var waits bool
-		run := &clusterpb.RunStatus{State: lifecycle.RunWaiting.String(), Program: req.GetProgram().GetName(), Seconds: time.Since(began).Seconds()}
-		if err := c.call(ctx, func() {
-			waits = c.lc.State() == lifecycle.Reserving
-			run.Id, run.Waiting = c.runs.lastRun+1, c.lc.Missing()
-		}); err != nil {
-			return status.Error(codes.Unavailable, err.Error())
+	var run *clusterpb.RunStatus
+	return c.until(ctx, func() bool {
+		run = &clusterpb.RunStatus{
+			Id: c.runs.lastRun + 1, State: lifecycle.RunWaiting.String(), Program: req.GetProgram().GetName(), Waiting: c.lc.Missing(), Seconds: time.Since(began).Seconds(),
 		}
-		if !waits {
-			return nil
-		}
-		if err := show(&clusterpb.StartUpdate{Run: run}); err != nil {
-			return err
-		}
-		if err := c.awaitChange(ctx, changed); err != nil {
-			return err
-		}
-	}
+		return c.lc.State() != lifecycle.Reserving
+	}, func() error { return show(&clusterpb.StartUpdate{Run: run}) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -123,21 +122,14 @@ func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStre
 		return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
 	}
 	defer r.Close()
-	buffer := make([]byte, fetchChunk)
-	for {
-		n, err := r.Read(buffer)
-		if n > 0 {
-			if err := stream.Send(&clusterpb.Chunk{Data: buffer[:n]}); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
-		}
+	digest, err := runfiles.SendContent(r, func(data []byte) error { return stream.Send(&clusterpb.Chunk{Data: data}) }, func(err error) error {
+		return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
+	})
+	if err == nil && digest != req.GetSha256() {
+		f.shipped.Discard(req.GetSha256())
+		return status.Error(codes.DataLoss, "the driver's copy of it was damaged, and is removed: the next start makes another one")
 	}
+	return err
 }
 
 // flushRemote writes all files back before the cluster ends. It returns a warning for users if

@@ -110,7 +110,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	var rec *record
 	var st *clusterpb.RunStatus
 	if err := c.awaitAutoStart(ctx); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
+		return err
 	}
 	f := &follower{}
 	var leave func()

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,11 +51,17 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		}
 	}()
 	defer c.post(func() { c.agentLeft(conn, hello.GetIncarnation()) })
-	for {
+	flush := func() error {
 		for _, in := range conn.take() {
 			if err := stream.Send(in); err != nil {
 				return err
 			}
+		}
+		return nil
+	}
+	for {
+		if err := flush(); err != nil {
+			return err
 		}
 		select {
 		case <-conn.wake:
@@ -62,19 +69,9 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 			c.log.Debug("an agent's stream ended", "executor", conn.exec, "err", err)
 			return nil
 		case <-conn.closed:
-			for _, in := range conn.take() {
-				if err := stream.Send(in); err != nil {
-					return err
-				}
-			}
-			return status.Error(codes.Aborted, conn.why)
+			return cmp.Or(flush(), status.Error(codes.Aborted, conn.why))
 		case <-c.done:
-			for _, in := range conn.take() {
-				if err := stream.Send(in); err != nil {
-					return err
-				}
-			}
-			return nil
+			return flush()
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	}
 	if req.GetFollow() {
 		if err := c.awaitAutoStart(ctx); err != nil {
-			return status.Error(codes.Unavailable, err.Error())
+			return err
 		}
 	}
 	var rec *record

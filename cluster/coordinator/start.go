@@ -82,20 +82,10 @@ func (c *Coordinator) awaitFlush(ctx context.Context) {
 }
 
 func (c *control) endActive(ctx context.Context) error {
-	changed, leave := c.subs.watch()
-	defer leave()
-	for {
-		busy, err := ask(ctx, &c.eventLoop, func() (bool, error) {
-			c.handle(lifecycle.StopRequested{Grace: 2 * time.Second, Reason: "replaced by another start"})
-			return c.lc.Busy(), nil
-		})
-		if err != nil || !busy {
-			return err
-		}
-		if err := c.awaitChange(ctx, changed); err != nil {
-			return err
-		}
-	}
+	return c.until(ctx, func() bool {
+		c.handle(lifecycle.StopRequested{Grace: 2 * time.Second, Reason: "replaced by another start"})
+		return !c.lc.Busy()
+	}, nil)
 }
 
 // startRun creates the run's folders and record and passes it to the lifecycle. Checkpoints of

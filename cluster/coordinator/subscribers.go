@@ -154,6 +154,25 @@ func (s *subscribers) note(n *clusterpb.Note) {
 	}
 }
 
+// until calls over in the loop, at once and after each change, until it returns true. show, unless nil, is called outside
+// of the loop before the wait for a change.
+func (c *Coordinator) until(ctx context.Context, over func() bool, show func() error) error {
+	changed, leave := c.subs.watch()
+	defer leave()
+	for {
+		done, err := ask(ctx, &c.eventLoop, func() (bool, error) { return over(), nil })
+		if err == nil && !done && show != nil {
+			err = show()
+		}
+		if err != nil || done {
+			return err
+		}
+		if err := c.awaitChange(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
 // updates sends updates that look fills, in the loop, after each change until look returns
 // true. settle, unless nil, may complete the last update outside the loop.
 func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look func(*U) (last bool), settle func(context.Context, *U)) error {

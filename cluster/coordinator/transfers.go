@@ -163,15 +163,9 @@ func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
 func (c *Coordinator) awaitPending(ctx context.Context, run int32, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	changed, leave := c.subs.watch()
-	defer leave()
-	for {
-		waits := false
-		if err := c.call(ctx, func() { waits = (c.lc.Run() == nil || !c.lc.Run().State.Open()) && c.filesPending(run) }); err != nil || !waits {
-			return err
-		}
-		if err := c.awaitChange(ctx, changed); err != nil {
-			return cmp.Or(ctx.Err(), err)
-		}
+	err := c.until(ctx, func() bool { return c.lc.Run() != nil && c.lc.Run().State.Open() || !c.filesPending(run) }, nil)
+	if err != nil {
+		return cmp.Or(ctx.Err(), err)
 	}
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 // (package groups) and feeds (package feed) report that a peer failed.
 var peerWords = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
-		`|a collective call failed: .*(has left the group|did not arrive|does not answer|lost the connection to)` +
+		`|a collective call failed: .*(has left the group|did not arrive|does not answer|lost the connection to \S+:\d)` +
 		`|the feed failed: \S+ has ended (while records were delivered|with \d+ records)` +
 		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })

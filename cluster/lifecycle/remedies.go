@@ -131,7 +131,7 @@ func exceptionRemedy(e *clusterpb.Exited, on string) string {
 	case has(fault.Report):
 		return "report it as the error says; %tfcluster start runs again: the executors stay reserved"
 	case has("has lost the connection to the cluster's driver"):
-		return "if the driver has ended, driver.log in the cluster's state folder says why; else check the network between that executor's host and the driver's; %tfcluster start runs again: the executors stay reserved"
+		return "the driver ended, or the network between that executor's host and the driver's broke: the driver's last lines are in driver.log below ~/.local/state/tfcluster on its host; %tfcluster start runs again: the executors stay reserved"
 	case isEcho(e) && has(" lost the connection to "):
 		return "check the network between the hosts of the tasks that it names, and %tfcluster logs of them; %tfcluster start runs again: the executors stay reserved"
 	case isEcho(e) && has("a collective call failed"):

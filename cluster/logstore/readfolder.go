@@ -25,7 +25,7 @@ type Files interface {
 // folders without a driver.
 func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota(), nil)
-	s.read = func(name string) ([]byte, error) { return readFile(ctx, folder, filepath.ToSlash(name)) }
+	s.read = func(name string) ([]byte, error) { return ReadFile(ctx, folder, filepath.ToSlash(name)) }
 	root := path.Join(rundir.Name(q.Run), rundir.Lines)
 	tasks, err := folder.List(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,8 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 	return s.Read(q)
 }
 
-func readFile(ctx context.Context, folder Files, name string) ([]byte, error) {
+// ReadFile returns the content of a file of a folder.
+func ReadFile(ctx context.Context, folder Files, name string) ([]byte, error) {
 	f, err := folder.Open(ctx, name)
 	if err != nil {
 		return nil, err

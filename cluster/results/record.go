@@ -18,6 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
@@ -98,7 +99,7 @@ func ReadManifests(ctx context.Context, f Folder, runs []int32) (map[int32]*clus
 // ReadManifest reads what a run's tasks ran with. It returns nil without an error if there is no such file, as in
 // runs of earlier versions and in runs that were not entered.
 func ReadManifest(ctx context.Context, f Folder, run int32) (*clusterpb.RunManifest, error) {
-	b, err := read(ctx, f, path.Join(rundir.Name(run), ManifestFile))
+	b, err := logstore.ReadFile(ctx, f, path.Join(rundir.Name(run), ManifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -97,22 +97,13 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 }
 
 func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error) {
-	b, err := read(ctx, r.Folder, path.Join(rundir.Name(n), RecordFile))
+	b, err := logstore.ReadFile(ctx, r.Folder, path.Join(rundir.Name(n), RecordFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the record of run %d: %w", n, err)
 	}
 	st := readRecord(n, b)
 	Place(st, r.Dir)
 	return st, nil
-}
-
-func read(ctx context.Context, folder Folder, name string) ([]byte, error) {
-	f, err := folder.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
 }
 
 // Lines returns the selected lines of a run, and the gaps among them.

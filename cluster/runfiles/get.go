@@ -52,9 +52,6 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 		return err
 	}
 	stat, err := r.storage.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "%s does not exist", name)
-	}
 	if err != nil {
 		return unread(name, err)
 	}
@@ -66,21 +63,30 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 	if err := stream.Send(&clusterpb.GetReply{File: headOf(stat)}); err != nil {
 		return err
 	}
-	sum := sha256.New()
-	buffer := make([]byte, chunk)
+	digest, err := SendContent(f, func(data []byte) error { return stream.Send(&clusterpb.GetReply{Data: data}) }, func(err error) error { return unread(name, err) })
+	if err != nil {
+		return err
+	}
+	return stream.Send(&clusterpb.GetReply{Sha256: digest})
+}
+
+// SendContent passes a content in pieces to send, and returns its SHA-256 in hex. Its error is that of send, or what
+// unread makes of that of the reading.
+func SendContent(r io.Reader, send func([]byte) error, unread func(error) error) (digest string, err error) {
+	sum, buffer := sha256.New(), make([]byte, chunk)
 	for {
-		n, err := f.Read(buffer)
+		n, err := r.Read(buffer)
 		if n > 0 {
 			sum.Write(buffer[:n])
-			if err := stream.Send(&clusterpb.GetReply{Data: buffer[:n]}); err != nil {
-				return err
+			if err := send(buffer[:n]); err != nil {
+				return "", err
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return stream.Send(&clusterpb.GetReply{Sha256: hex.EncodeToString(sum.Sum(nil))})
+			return hex.EncodeToString(sum.Sum(nil)), nil
 		}
 		if err != nil {
-			return unread(name, err)
+			return "", unread(err)
 		}
 	}
 }

@@ -93,9 +93,8 @@ func (d *Store) pack(ctx context.Context, path string, progress func(int64)) (*c
 	if err := errors.Join(atomicfile.Write(note, text), atomicfile.Write(filepath.Join(d.dir, environmentFile), text)); err != nil {
 		return nil, err
 	}
-	d.hold(e)
-	if d.Packed() == nil {
-		return nil, errors.New("the packed environment was removed right after it was packed: reserve again")
+	if err := d.hold(e); err != nil {
+		return nil, fmt.Errorf("open the environment that was packed: %w", err)
 	}
 	sweepPacked(d.cache, e.GetPacked().GetContent().GetSha256(), CacheBytes)
 	return e, nil
@@ -157,20 +156,21 @@ func (d *Store) cached(file string) *clusterpb.Environment {
 // restore loads the environment that an earlier driver packed.
 func (d *Store) restore() {
 	if e := d.cached(filepath.Join(d.dir, environmentFile)); e != nil {
-		d.hold(e)
+		_ = d.hold(e) // else it is packed again
 	}
 }
 
-func (d *Store) hold(e *clusterpb.Environment) {
+func (d *Store) hold(e *clusterpb.Environment) error {
 	file := filepath.Join(d.cache, e.GetPacked().GetContent().GetSha256())
 	f, err := os.Open(file)
 	if err != nil {
-		return
+		return err
 	}
 	touch(file)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.environment, d.packed = f, e
+	return nil
 }
 
 // contents describes the files of an environment.

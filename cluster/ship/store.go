@@ -77,6 +77,9 @@ func (d *Store) Open(digest string) (io.ReadSeekCloser, error) {
 	return os.Open(filepath.Join(d.dir, digest))
 }
 
+// Discard removes a content that was damaged, so that the next call of Files reads it again.
+func (d *Store) Discard(digest string) { _ = os.Remove(filepath.Join(d.dir, digest)) }
+
 // held is a content whose file stays open while the cluster exists.
 type held struct{ *io.SectionReader }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -79,33 +78,15 @@ func settings(req cluster.Request, host string) map[string]string {
 	return conf
 }
 
-// check refuses impossible requests at once.
+// check refuses impossible requests at once. Those for the notebook's session are checked by the verb.
 func check(req cluster.Request) error {
 	r := req.Reserve
-	if !onNotebookSession(r) {
-		switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
-		case conf == "true":
-			return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
-		case masterOf(r) == "" && !hasDefaultMaster():
-			return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], or make a SparkSession called spark in the notebook first")
-		}
-		return nil
-	}
-	size := sizeOf(req.Executors)
-	for _, refused := range []struct {
-		is              bool
-		option, setting string
-	}{
-		{size.memory > 0, "--memory", "spark.executor.memory"},
-		{size.cpus > 1, "--cpus", "spark.executor.cores and spark.task.cpus"},
-		{r.GetEngine()[enginePackages] != "", "--packages", "spark.jars.packages"},
-		{r.GetEngine()[engineQueue] != "", "--queue", "spark.yarn.queue"},
-		{r.GetEngine()[engineMaster] != "", "--master", "spark.master"},
-		{hasConf(r), "--conf", "its settings"},
-	} {
-		if refused.is {
-			return fmt.Errorf("%s cannot change a SparkSession that exists: set %s where the session is made", refused.option, refused.setting)
-		}
+	switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
+	case onNotebookSession(r):
+	case conf == "true":
+		return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
+	case masterOf(r) == "" && !hasDefaultMaster():
+		return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], or make a SparkSession called spark in the notebook first")
 	}
 	return nil
 }
@@ -114,15 +95,6 @@ func check(req cluster.Request) error {
 // overrides other settings, or of --master; "" if neither is given.
 func masterOf(r *clusterpb.ReserveRequest) string {
 	return cmp.Or(r.GetEngine()[engineConf+"spark.master"], r.GetEngine()[engineMaster])
-}
-
-func hasConf(r *clusterpb.ReserveRequest) bool {
-	for key := range r.GetEngine() {
-		if strings.HasPrefix(key, engineConf) {
-			return true
-		}
-	}
-	return false
 }
 
 // hasDefaultMaster returns whether spark-defaults.conf has a master.

@@ -152,7 +152,8 @@ func kill(s site.Site, id *yarnpb.ApplicationId) error {
 	case err == nil, errors.Is(err, protocol.ErrGone):
 		return nil
 	case errors.Is(err, protocol.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s could not be killed (%w): YARN ends it after its expiry interval (10 minutes by default), yarn application -kill at once", protocol.ApplicationName(id), err)
+		name := protocol.ApplicationName(id)
+		return fmt.Errorf("%s could not be killed, because YARN does not answer: YARN ends it after its expiry interval (10 minutes by default), yarn application -kill %s at once", name, name)
 	}
 	return err
 }

@@ -120,16 +120,15 @@ func checkMaximum(req cluster.Request, maximum *yarnpb.Resource) error {
 func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 	for _, e := range req.Executors {
 		need, label := resource(e.Each), e.Each.GetNodeLabel()
-		var largest *yarnpb.Resource
-		held := false
+		memory, cores, devices := int64(0), int32(0), int64(0) // the most of each on a node
+		held, found := false, false
 		for _, n := range nodes {
 			if label != "" && !slices.Contains(n.GetNodeLabels(), label) {
 				continue
 			}
-			held = held || fits(need, n.GetCapability())
-			if largest == nil || n.GetCapability().GetMemory() > largest.GetMemory() {
-				largest = n.GetCapability()
-			}
+			has := n.GetCapability()
+			held, found = held || fits(need, has), true
+			memory, cores, devices = max(memory, has.GetMemory()), max(cores, has.GetVirtualCores()), max(devices, gpus(has))
 		}
 		where := "node"
 		if label != "" {
@@ -137,10 +136,10 @@ func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 		}
 		switch {
 		case held, len(nodes) == 0:
-		case largest == nil:
+		case !found:
 			return fmt.Errorf("%s needs a %s, but no node that is up is one: give another label, or wait for such a node", e.Task, where)
 		default:
-			return fmt.Errorf("%s requests %s, but no %s has that much: request at most what the largest one has, %s", e.Task, describeResource(need), where, describeResource(largest))
+			return fmt.Errorf("%s requests %s, but no %s has that much: the most that one has is %d MiB, %d vcores and %d GPUs; request less", e.Task, describeResource(need), where, memory, cores, devices)
 		}
 	}
 	return nil

@@ -61,14 +61,14 @@ func (a *allocation) ClearExclusions() {
 func (a *allocation) countFailure(node, cause string) {
 	a.mu.Lock()
 	a.failures[node]++
-	n := a.failures[node]
 	a.mu.Unlock()
+	n := 0
 	for {
 		a.mu.Lock()
 		before := maps.Clone(a.excluded)
-		failing := a.failures[node] >= maxFailures // false if the user has reset the exclusions since
+		n = a.failures[node] // 0 if the user has reset the exclusions since
 		a.mu.Unlock()
-		if !failing || before[node] || !a.dispensable(before, node) {
+		if n < maxFailures || before[node] || !a.dispensable(before, node) {
 			return
 		}
 		if a.exclude(node, before) {

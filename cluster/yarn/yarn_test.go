@@ -134,9 +134,9 @@ func TestRefusals(t *testing.T) {
 		change func(*clusterpb.ReserveRequest)
 		want   string
 	}{
-		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "requests 9216 MiB and 1 vcores, but no node has that much: request at most what the largest one has, 8192 MiB and 8 vcores"},
+		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores"},
 		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "requests 5 vcores, but a container of this YARN can have at most 4 (yarn.scheduler.maximum-allocation-vcores)"},
-		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has that much: request at most what the largest one has, 8192 MiB and 8 vcores and 2 GPUs"},
+		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs"},
 		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "give a label that it knows: fast"},
 		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = engineOptions(h, "queue", "nobody") }, "nobody"},
 	} {

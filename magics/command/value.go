@@ -129,8 +129,10 @@ func ParseSize(s string) (int64, error) {
 	switch {
 	case err != nil || f > maxSize:
 		return 0, fmt.Errorf("%s is more than the maximum of 1024t: want a size like 512m or 4g", Shorten(s, 40))
-	case f < 1<<20:
+	case f < 1<<20 && m[2] == "":
 		return 0, fmt.Errorf("%s is less than a megabyte: did you forget the unit? Like 512m or 4g", Shorten(s, 40))
+	case f < 1<<20:
+		return 0, fmt.Errorf("%s is less than a megabyte: want a size like 512m or 4g", Shorten(s, 40))
 	}
 	return int64(f), nil
 }
@@ -220,10 +222,11 @@ func readChoice(given string, choices []string) error {
 	if slices.Contains(choices, given) {
 		return nil
 	}
+	hint := ""
 	if near := Nearest(given, choices); near != "" {
-		return fmt.Errorf("no %q: did you mean %s?", Shorten(given, 40), near)
+		hint = ": did you mean " + near + "?"
 	}
-	return fmt.Errorf("want one of %s, not %q", strings.Join(choices, ", "), Shorten(given, 40))
+	return fmt.Errorf("want one of %s, not %q%s", strings.Join(choices, ", "), Shorten(given, 40), hint)
 }
 
 // Has reports whether the line has the option.

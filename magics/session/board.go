@@ -164,11 +164,9 @@ func isBoardPath(path string) bool {
 // OpenBoard opens a cluster's TensorBoard and returns its path below the Jupyter server's base
 // URL. The path contains a secret.
 func (m *Handle) OpenBoard(ctx context.Context) (path string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
-	defer cancel()
-	r, err := m.Client.TensorBoard(ctx, &clusterpb.TensorBoardRequest{})
+	r, err := Ask(ctx, m, m.Client.TensorBoard, &clusterpb.TensorBoardRequest{})
 	if err != nil {
-		return "", m.Explain(err)
+		return "", err
 	}
 	return m.State.boardPath(r)
 }

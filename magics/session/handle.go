@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -63,11 +64,16 @@ func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
 // FetchHistory returns the cluster's runs; with all, those of earlier clusters in its directory
 // too. It also returns the manifests of the runs with these numbers, as far as they exist.
 func (m *Handle) FetchHistory(ctx context.Context, all bool, manifests ...int32) (*clusterpb.HistoryReply, error) {
+	return Ask(ctx, m, m.Client.History, &clusterpb.HistoryRequest{All: all, Manifests: manifests})
+}
+
+// Ask calls the driver of m within AnswerTimeout. Its error is in words.
+func Ask[Request, Reply any](ctx context.Context, m *Handle, call func(context.Context, Request, ...grpc.CallOption) (Reply, error), req Request) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all, Manifests: manifests})
+	r, err := call(ctx, req)
 	if err != nil {
-		return nil, m.Explain(err)
+		return *new(Reply), m.Explain(err)
 	}
 	return r, nil
 }

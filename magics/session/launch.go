@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strconv"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,6 +33,9 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 		}
 		if !placed && !engine.Hadoop {
 			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
+		}
+		if !utf8.ValidString(req.GetDir()) {
+			return nil, &result.ClusterError{Text: fmt.Sprintf("the folder for results, %q, has a name that is not UTF-8", req.GetDir()), Remedy: "work in another folder, or give --dir", Code: 2}
 		}
 		name, client, lerr := s.Options.Connector.Launch(ctx, req)
 		if lerr == nil {

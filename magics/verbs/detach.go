@@ -26,11 +26,9 @@ func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
-	defer cancel()
-	run, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{})
+	run, err := session.Ask(ctx, m, m.Client.Detach, &clusterpb.DetachRequest{})
 	if err != nil {
-		return nil, m.Explain(err)
+		return nil, err
 	}
 	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " continues after this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " attaches to cluster " + m.Name + " again\n")
 	return result.OfRun(m.Name, run), nil

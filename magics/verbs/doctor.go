@@ -224,7 +224,7 @@ func (inv *invocation) findJupyter(ctx context.Context, interpreter string, own 
 
 // findings compares Jupyter's environment with that of the kernel's Python, whose prefix is own.
 func (j jupyter) findings(own string) []finding {
-	apart := j.server && !sameFolder(j.prefix, own)
+	apart := j.server && !SameFolder(j.prefix, own)
 	f := finding{what: "JupyterLab", found: cmp.Or(j.lab, "not installed in this environment")}
 	switch {
 	case apart:
@@ -312,8 +312,8 @@ func (j jupyter) proxyEntry() string {
 	return ""
 }
 
-// sameFolder reports that two paths name one folder, one of them perhaps by a link.
-func sameFolder(a, b string) bool {
+// SameFolder reports that two paths name one folder, one of them perhaps by a link.
+func SameFolder(a, b string) bool {
 	if a == b {
 		return true
 	}

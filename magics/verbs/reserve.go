@@ -161,20 +161,28 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }
 
+// followReservation returns what the driver says of the reservation, until stop is called.
+func followReservation(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (updates <-chan session.Received[*clusterpb.ReserveUpdate], stop func(), err error) {
+	// The driver applies the reservation's timeout; this one is for a driver that hangs.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
+	stream, err := m.Client.Reserve(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, nil, m.Explain(err)
+	}
+	updates, end := session.Receive(stream.Recv)
+	return updates, func() { cancel(); end() }, nil
+}
+
 // awaitReady shows the reservation until it is complete. An interrupt releases a cluster that
 // this call launched; for an existing one it only ends the wait.
 func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
-	// The driver applies the reservation's timeout; this one is for a driver that hangs.
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
-	defer cancel()
-	stream, err := m.Client.Reserve(ctx, req)
+	updates, stop, err := followReservation(ctx, m, req)
 	if err != nil {
-		return nil, m.Explain(err)
+		return nil, err
 	}
-	v := render.NewView(inv.out)
-	updates, stop := session.Receive(stream.Recv)
 	defer stop()
-	defer cancel() // before stop, which waits for the stream's end
+	v := render.NewView(inv.out)
 	for {
 		select {
 		case <-inv.out.Interrupts():

@@ -108,14 +108,20 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	return f, ship.CheckName(f.GetName())
 }
 
+// givenVenv returns --venv, which excludes --python.
+func (inv *invocation) givenVenv() (string, error) {
+	given := inv.Text("venv")
+	if given != "" && inv.Has("python") {
+		return "", command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
+	}
+	return given, nil
+}
+
 // shipVenv adds the environment to transfer.
 func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) error {
-	given := inv.Text("venv")
-	if given == "" {
-		return nil
-	}
-	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
+	given, err := inv.givenVenv()
+	if err != nil || given == "" {
+		return err
 	}
 	path := Absolute(base, given)
 	if given == "." {
@@ -148,12 +154,9 @@ func environmentOf(python string) string {
 
 // localVenv checks --venv that tasks use directly.
 func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) error {
-	given := inv.Text("venv")
-	if given == "" {
-		return nil
-	}
-	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
+	given, err := inv.givenVenv()
+	if err != nil || given == "" {
+		return err
 	}
 	if given == "." {
 		return nil // the notebook's interpreter is of that environment

@@ -203,11 +203,9 @@ func (inv *invocation) fabricStatus(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
-	defer cancel()
-	r, err := m.Client.Fabric(ctx, &clusterpb.FabricRequest{})
+	r, err := session.Ask(ctx, m, m.Client.Fabric, &clusterpb.FabricRequest{})
 	if err != nil {
-		return nil, m.Explain(err)
+		return nil, err
 	}
 	data, err := clusterpb.ToJSON(r, true)
 	if err != nil {

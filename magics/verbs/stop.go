@@ -42,10 +42,8 @@ func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 		return nil, nil
 	}
 	run := st.GetRun().GetId()
-	asked, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
-	defer cancel()
-	if _, err := m.Client.Stop(asked, &clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
-		return nil, m.Explain(err)
+	if _, err := session.Ask(ctx, m, m.Client.Stop, &clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
+		return nil, err
 	}
 	ended, err := awaitEnd(ctx, m, run)
 	if err != nil {

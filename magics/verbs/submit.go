@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -22,15 +21,11 @@ const mostSubmitted = 256 << 10
 // submit waits until the engine has accepted a cluster that starts its run itself, and shows
 // how to follow that.
 func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (result.Value, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
-	defer cancel()
-	stream, err := m.Client.Reserve(ctx, req)
+	updates, stop, err := followReservation(ctx, m, req)
 	if err != nil {
-		return nil, m.Explain(err)
+		return nil, err
 	}
-	updates, stop := session.Receive(stream.Recv)
 	defer stop()
-	defer cancel()
 	progress := *inv
 	progress.out = quiet{inv.out}
 	for {

@@ -282,10 +282,8 @@ func (b *breaker) interrupt(run int32) error {
 		return &result.Interrupted{Text: "no longer waiting; " + b.session.Say("status") + " shows the run"}
 	}
 	b.out.Stderr(word)
-	ctx, cancel := context.WithTimeout(b.session.Context(), session.AnswerTimeout)
-	defer cancel()
-	if _, err := b.member.Client.Stop(ctx, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
-		return fmt.Errorf("stop the run: %w", b.member.Explain(err))
+	if _, err := session.Ask(b.session.Context(), b.member, b.member.Client.Stop, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
+		return fmt.Errorf("stop the run: %w", err)
 	}
 	return nil
 }

@@ -118,6 +118,9 @@ func memoryFile(text []byte) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
+		if errors.Is(err, unix.ENOSPC) { // it is a file in memory
+			err = unix.ENOMEM
+		}
 		return nil, fmt.Errorf("write the task's specification: %w", err)
 	}
 	return f, nil

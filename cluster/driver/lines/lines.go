@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -97,19 +96,14 @@ const maxGrep = 10_000
 // request returns the request that a query describes.
 func request(q url.Values) (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{Task: q.Get("task"), Grep: q.Get("grep")}
-	if given := q.Get("run"); given != "" {
-		n, err := strconv.ParseUint(given, 10, 31)
-		if err != nil {
-			return nil, fmt.Errorf("run is %.20q: it must be the number of a run, such as 3", given)
+	for key, p := range map[string]*int32{"run": &req.Run, "last": &req.Last} {
+		if given := q.Get(key); given != "" {
+			n, err := strconv.ParseInt(given, 10, 32)
+			if err != nil || n < 0 {
+				return nil, fmt.Errorf("%s is %.20q: it must be a number, such as run=3 and last=500", key, given)
+			}
+			*p = int32(n)
 		}
-		req.Run = int32(min(n, math.MaxInt32))
-	}
-	if given := q.Get("last"); given != "" {
-		n, err := strconv.ParseUint(given, 10, 31)
-		if err != nil {
-			return nil, fmt.Errorf("last is %.20q: it must be a number of lines, such as 500", given)
-		}
-		req.Last = int32(min(n, math.MaxInt32))
 	}
 	if len(req.GetGrep()) > maxGrep {
 		return nil, fmt.Errorf("grep is longer than %d bytes: give a shorter regular expression", maxGrep)

@@ -207,7 +207,7 @@ func TestRefused(t *testing.T) {
 	for query, want := range map[string]string{
 		"grep=(":          "400 grep is no regular expression (syntax: RE2): error parsing regexp: missing closing ): `(`; write \\ before a character that is meant as it is, such as \\(",
 		"grep=a(?=b)":     "400 grep is no regular expression (syntax: RE2)",
-		"run=x":           `400 run is "x": it must be the number of a run`,
+		"run=x":           `400 run is "x": it must be a number`,
 		"run=-1":          "400 run is",
 		"run=99999999999": "400 run is",
 		"task=a:b:c":      "400 a task is ROLE:NUMBER",

@@ -21,7 +21,7 @@ _AGAIN = "; see the logs of the tasks that are named, then start the run again"
 
 def _explained(reason: str) -> str:
     """A reason with what to do, unless it says so itself."""
-    return reason if "fault of tfcluster" in reason else reason + _AGAIN
+    return reason if "fault of tfcluster" in reason or "the cluster's driver" in reason else reason + _AGAIN
 
 
 class GroupLink(Link):

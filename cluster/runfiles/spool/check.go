@@ -95,7 +95,7 @@ func (s *Spool) Scan(ctx context.Context) (last int32, err error) {
 
 func (s *Spool) scanBelow(ctx context.Context, folder string) error {
 	infos, err := s.cfg.Remote.List(ctx, s.uri(folder))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // another user's run has its number, and no more
 		return nil
 	}
 	if err != nil {

@@ -125,8 +125,12 @@ func (c *Client) drop(conn *Conn, err error, nextAddress bool) {
 		}
 	}
 	c.mu.Unlock()
-	conn.fail(fmt.Errorf("the connection was closed, because another call failed: %s", err.Error())) // for the other calls on it, which are tried again
-	_ = conn.Close()                                                                                 // never fails
+	why := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		why = "it got no answer in time"
+	}
+	conn.fail(fmt.Errorf("the connection was closed, because another call on it failed: %s", why)) // the other calls are tried again
+	_ = conn.Close()                                                                               // never fails
 }
 
 // SetConfig sets the configuration of later calls, which use a new connection, for example after a token was

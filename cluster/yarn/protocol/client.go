@@ -101,7 +101,10 @@ func ended(r *yarnpb.ApplicationReport) error {
 		is = ErrGone
 	}
 	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
-	return fmt.Errorf("%w: %s is %s: %s", is, ApplicationName(r.GetApplicationId()), strings.ToLower(r.GetYarnApplicationState().String()), why)
+	if why == "" {
+		why = ApplicationName(r.GetApplicationId()) + " is " + strings.ToLower(r.GetYarnApplicationState().String())
+	}
+	return fmt.Errorf("%w: %s", is, why)
 }
 
 // AwaitMasterToken waits until YARN has activated an unmanaged application, and returns the State of its
