@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/tfcluster/tfcluster/kernel/wire"
@@ -151,7 +152,7 @@ func (k *Kernel) hint(r *request) {
 	if !waits || k.ending {
 		return
 	}
-	k.publish("stream", r.msg.RawHeader(), wire.Stream{Name: "stderr", Text: "waits for cell " + bracket(k.busyCount()) + "; add --now\n"})
+	k.publish("stream", r.msg.RawHeader(), wire.Stream{Name: "stderr", Text: "waits for cell [" + strconv.Itoa(k.busyCount()) + "]; add --now\n"})
 }
 
 // busyCount returns the count of the running cell. The caller holds mu.

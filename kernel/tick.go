@@ -178,5 +178,3 @@ func (t tick) python() string {
 
 // pyString returns a Python string literal.
 func pyString(s string) string { return strconv.QuoteToASCII(strings.ToValidUTF8(s, "\uFFFD")) }
-
-func bracket(n int) string { return "[" + strconv.Itoa(n) + "]" }

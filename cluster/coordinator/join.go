@@ -97,13 +97,10 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 func (c *Coordinator) warmUp() *clusterpb.WarmUp {
 	r := c.cfg.Request
 	return &clusterpb.WarmUp{
-		Python: r.GetPython(), Zygote: importsTensorFlow(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
+		Python: r.GetPython(), Zygote: r.GetZygote() && forTensorFlow(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
 		Environment: c.files.shipped.Packed(),
 	}
 }
-
-// importsTensorFlow returns whether agents import TensorFlow before programs start.
-func importsTensorFlow(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensorFlow(r) }
 
 func forTensorFlow(r *clusterpb.ReserveRequest) bool {
 	return r.GetFramework() == "" || r.GetFramework() == cluster.TensorFlow

@@ -241,7 +241,7 @@ func (m *Mirror) prune(remote map[string]bool) error {
 		if err := m.sender.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		m.sender.forgotten(name)
+		delete(m.sender.sent, name) // the driver has it no more
 		delete(m.have, name)
 	}
 	return nil

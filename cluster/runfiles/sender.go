@@ -231,6 +231,3 @@ func readError(err error, size int64) error {
 func (s *Sender) fetched(name string, info os.FileInfo) {
 	s.sent[name] = stampOf(info)
 }
-
-// forgotten records that the driver no longer has a file.
-func (s *Sender) forgotten(name string) { delete(s.sent, name) }

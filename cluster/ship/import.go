@@ -53,10 +53,12 @@ func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment,
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(d.dir, environmentFile), text)
 	}
+	if err == nil {
+		err = d.hold(e)
+	}
 	if err != nil {
 		return fmt.Errorf("--venv: fetch %s: %w", e.GetPacked().GetName(), oneLineError{err})
 	}
-	d.hold(e)
 	return nil
 }
 

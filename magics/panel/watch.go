@@ -35,7 +35,7 @@ func (c *comm) watch(ctx context.Context, name string) {
 	var (
 		shown    string
 		state    State
-		follow   = newSubscription()
+		follow   = &subscription{updates: make(chan update)}
 		sequence int64
 		last     []byte
 	)
@@ -116,8 +116,6 @@ type subscription struct {
 	cancel  context.CancelFunc
 	gone    chan struct{} // closed when its goroutine has ended
 }
-
-func newSubscription() *subscription { return &subscription{updates: make(chan update)} }
 
 // begin follows another cluster; "" follows none.
 func (s *subscription) begin(ctx context.Context, of *session.State, name string) {

@@ -95,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Intake{
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
-		driver: newDriver(), room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
+		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
 	}
 	i.freed = sync.NewCond(&i.mu)
 	i.work.Go(func() { i.accept(ctx) })
@@ -178,7 +178,7 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	if ctx.Err() != nil { // the deadline of its end has just been removed
 		return
 	}
-	p := newPeer(conn)
+	p := &peer{conn: conn, wake: make(chan struct{}, 1)}
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer p.hangUp()

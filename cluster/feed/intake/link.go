@@ -27,8 +27,6 @@ type driver struct {
 	queue []*clusterpb.HolderMessage
 }
 
-func newDriver() driver { return driver{wake: make(chan struct{}, 1)} }
-
 func (d *driver) send(m *clusterpb.HolderMessage) {
 	d.mu.Lock()
 	d.queue = append(d.queue, m)

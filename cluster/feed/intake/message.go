@@ -79,8 +79,6 @@ type outgoing struct {
 // writeTimeout bounds the time in which a peer takes a line: one that is stopped gives up its connection.
 const writeTimeout = time.Minute
 
-func newPeer(conn *net.UnixConn) *peer { return &peer{conn: conn, wake: make(chan struct{}, 1)} }
-
 // send queues a message, with a descriptor if file is not nil.
 func (p *peer) send(m message, file *os.File) { p.enqueue(m, outgoing{file: file}) }
 
