@@ -18,7 +18,7 @@ func TestPythonThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: "/no/such/python"})
 	c.runAgent(nil)
-	if p := c.warmed(); !strings.Contains(p.GetError(), "/no/such/python cannot be started") {
+	if p := c.warmed(); !strings.Contains(p.GetError(), "run /no/such/python: no such file") {
 		t.Errorf("warmed %v", p)
 	}
 	c.prepare(1, 0)

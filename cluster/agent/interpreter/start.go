@@ -97,7 +97,7 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), strings.TrimPrefix(excerpt.LastLine(base+".log"), programOf(want)+": "))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again", programOf(want), bindTimeout)
@@ -132,7 +132,7 @@ func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 // programOf returns the name of the started program for error messages.
 func programOf(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
-		return "tfcluster " + forking.ForkerCommand
+		return "tfcluster " + forking.ForkerCommand + ", from which tasks are started,"
 	}
 	return want.GetPython()
 }
