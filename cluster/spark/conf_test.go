@@ -118,7 +118,7 @@ func TestAdvertise(t *testing.T) {
 		t.Error("the address of a Spark Connect server elsewhere is taken for this machine's")
 	}
 	asked := map[string]string{"master": "yarn", "conf.spark.driver.host": elsewhere}
-	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: asked}); err == nil || !strings.Contains(err.Error(), "--advertise HOST:PORTS") {
+	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: asked}); err == nil || !strings.Contains(err.Error(), "give --advertise HOST") {
 		t.Errorf("an address that is not this machine's: %v", err)
 	}
 }

@@ -200,8 +200,8 @@ func TestCheckNodes(t *testing.T) {
 		want  string // "" for none
 	}{
 		{nodes, &clusterpb.Resources{MemoryBytes: 8 << 30}, ""},
-		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores"},
-		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 requests 5120 MiB and 1 vcores, but no node labelled gpu has that much: the most that one has is 4096 MiB, 8 vcores and 2 GPUs"},
+		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs; request less"},
+		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 requests 5120 MiB and 1 vcores, but no node labelled gpu has that much: the most that one has is 4096 MiB, 8 vcores and 2 GPUs; request less"},
 		{nodes, &clusterpb.Resources{NodeLabel: "fast"}, "worker:0 needs a node labelled fast, but no node that is up is one: give another label, or wait for such a node"},
 		{nil, &clusterpb.Resources{MemoryBytes: 9 << 30}, ""},
 	} {
