@@ -99,7 +99,16 @@ const command = (name) => page.evaluate((n) => void globalThis.jupyterapp.comman
 let panel = notebook;
 const at = () => page.locator(`.jp-NotebookPanel[data-tfcluster-path=${JSON.stringify(panel)}]`);
 const cell = (n) => at().locator(".jp-CodeCell").nth(Number(n));
-const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
+/** Clicks a cell until it is the active one: while outputs above are drawn, the click may hit what has moved there. */
+const select = async (n) => {
+  for (let i = 0; i < 20; i++) {
+    await cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
+    if (await cell(n).evaluate((e) => e.classList.contains("jp-mod-active"))) {
+      return;
+    }
+  }
+  throw new Error(`cell ${n} does not become active`);
+};
 
 /** Logs in at the hub, which starts the user's server where it does not run, and waits until that shows a page. */
 async function login() {
