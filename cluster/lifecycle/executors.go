@@ -175,6 +175,9 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
 		l.run.State = RunWaiting
 	}
+	if x.State != ExecutorLost { // the restart of the run has requested another already: see regain
+		return
+	}
 	if x.replaced >= MaxReplacements {
 		if f := l.givenUpFailure(x); l.state != Reserving { // the reservation fails with this text
 			l.note(true, "%s; %s", f.GetSummary(), f.GetRemedy())
@@ -238,8 +241,8 @@ func (l *Machine) regain() {
 		case l.policy(x.Task.Role).kind == cluster.Sidecar:
 			l.skip(x)
 		default:
+			l.note(true, "executor %s for %s %s; the restart needs it: requesting another", x.ID, x.Task, x.losses())
 			x.replaced = 0
-			l.note(true, "executor %s (%s) was given up but is needed for the restart: requesting another", x.ID, x.Task)
 			l.replace(x)
 		}
 	}
