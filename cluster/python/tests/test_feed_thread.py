@@ -88,7 +88,7 @@ def test_no_epoch_behind_the_end() -> None:
 def test_place_of_an_error() -> None:
     """An error of the source names the innermost line of the notebook in which it occurred."""
     space: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile("def batches():\n    yield 1\n    raise OSError('gone')", "/work/program.py", "exec"), space)
+    exec(compile("def batches():\n    yield 1\n    raise OSError('gone')", "/somewhere/program.py", "exec"), space)
     feeding = Feeding(Endless)
     feeding.source.read = lambda order, epoch: len(list(space["batches"]()))  # type: ignore[method-assign]
     done = threading.Event()
