@@ -99,7 +99,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a record has 9 bytes: reserve with --feed-memory 73m"}, "reserve --replace takes other options"},
 		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"}, "on that disk, or change the program"},
 		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 24] Too many open files"}, "(ulimit -n) and then %tfcluster reserve --replace"},
-		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 12] Cannot allocate memory"}, "free memory, or ask for more with --memory, or change the program"},
+		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 12] Cannot allocate memory"}, "free memory, or change the program; then run"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: the feed failed: the executor of worker:0 has lost the connection to the cluster's driver: x"}, "driver.log below"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a collective call failed: the executor of worker:0 has lost the connection to the cluster's driver: x"}, "or the network between"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
@@ -108,7 +108,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: make a folder of the run below --dir: mkdir /x: permission denied"}, "another --dir; "},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"}, "reserve --replace with other --files"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --working-dir /x is not a folder on n1"}, "%tfcluster start with another --working-dir"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "the disk of the driver's host, and the network"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "from which the driver's host reads it, and the network"},
 		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {

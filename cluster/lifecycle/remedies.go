@@ -109,7 +109,7 @@ func startRemedy(reason, on string) string {
 		return limitRemedy(limit, "")
 	}
 	for _, r := range [...]struct{ part, next string }{
-		{"from the driver", "if it fails again, check the disk of the driver's host, and the network between that host and the task's; %tfcluster start runs again"},
+		{"from the driver", "if it fails again, check the disk or file server from which the driver's host reads it, and the network between that host and the task's; %tfcluster start runs again"},
 		{"--files ", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"},
 		{"--working-dir ", "%tfcluster start with another --working-dir"},
 		{"make a folder of the run below --dir", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"},
@@ -136,12 +136,12 @@ func exceptionRemedy(e *clusterpb.Exited, on string) string {
 		return "check the network between the hosts of the tasks that it names, and %tfcluster logs of them; %tfcluster start runs again: the executors stay reserved"
 	case isEcho(e) && has("a collective call failed"):
 		return "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
+	case has("reserve with --"): // the package tfcluster names an option
+		return "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 	case limit != "":
 		return limitRemedy(limit, ", or change the program")
 	case has("a collective call: open the sockets"), has("ctx.local_copy: "):
 		return fmt.Sprintf("correct%s what the error names; then %%tfcluster start again: the executors stay reserved", on)
-	case has("reserve with --"): // the package tfcluster names an option
-		return "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 	}
 	return "fix the program and run %tfcluster start again: the executors stay reserved"
 }

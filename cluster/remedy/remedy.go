@@ -33,7 +33,7 @@ var causes = sync.OnceValue(func() []cause {
 		of(`(?i)disk quota exceeded`, "remove files there, or ask for a larger quota", limit),
 		of(`(?i)too many open files in system`, "raise that host's own limit of open files (sysctl fs.file-max), or end what has them open", limit),
 		of(`(?i)too many open files`, moreOf+"open files (ulimit -n)", limit),
-		of(`(?i)cannot allocate memory`, "free memory, or ask for more with --memory", limit),
+		of(`(?i)cannot allocate memory`, "free memory", limit),
 		of(`fork.*: resource temporarily unavailable|can't start new thread`, moreOf+"processes (ulimit -u), or end some", limit),
 		of(`resource temporarily unavailable$`, "end what uses it on that host, or raise its limit (ulimit -a)", atEnd),
 		of(`read-only file system$`, "name a place that can be written", atEnd),
@@ -84,9 +84,9 @@ func For(text string) string {
 // With returns an error's text with what to do, if the text ends with a known cause.
 func With(text string) string {
 	for _, c := range causes() {
-		at := c.is.FindStringIndex(text)
+		all := c.is.FindAllStringIndex(text, -1)
 		switch {
-		case at == nil || at[1] < len(text):
+		case all == nil || all[len(all)-1][1] < len(text):
 		case c.kind == again:
 			return text + "; " + strings.TrimPrefix(c.step+": repeat the command", ": ")
 		default:

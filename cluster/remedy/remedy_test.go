@@ -37,6 +37,9 @@ func TestFor(t *testing.T) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
+	if got, want := With("write /a: disk quota exceeded\nwrite /b: disk quota exceeded"), "write /a: disk quota exceeded\nwrite /b: disk quota exceeded; remove files there, or ask for a larger quota"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	if got, want := With("x: the connection to the cluster's driver broke"), "x: the connection to the cluster's driver broke; repeat the command"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -142,7 +142,7 @@ func (h *handler) check() error {
 	case !does.Caught:
 		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks: ask with --native (py-spy)", h.of.Signal)
 	case does.Pending || does.Blocked:
-		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet: ask again when it runs, or, unless it waits for a disk or device, with --native (py-spy)", h.of.Signal)
+		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet, because it waits for a disk or device, is stopped or blocks that signal: ask again when that is over", h.of.Signal)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (h *handler) await(ctx context.Context) error {
 		case file.Size() > 0 && !does.Pending && !does.Blocked:
 			return nil
 		case late && (does.Pending || does.Blocked):
-			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, so it cannot handle the signal: ask again when it runs, or, of a stopped one, with --native (py-spy)")
+			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, so it cannot handle the signal: ask again when that is over")
 		case late:
 			return errors.New("faulthandler wrote no stacks: ask again, or with --native, which py-spy answers")
 		}
