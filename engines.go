@@ -22,7 +22,7 @@ import (
 // engines returns the engines that --backend names. attempt is the managed ApplicationMaster's attempt that
 // this process is, or nil.
 func engines(attempt *yarn.Attempt) cluster.Engines {
-	return cluster.Engines{local.Engine(gpu.Inventory), spark.Engine(python.Extract), yarn.Engine(attempt)}
+	return cluster.Engines{local.Engine(gpu.CheckFree), spark.Engine(python.Extract), yarn.Engine(attempt)}
 }
 
 // openAttempt opens the attempt of the application whose ApplicationMaster is this process.

@@ -219,8 +219,8 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	if n := int(cfg.GetGpus().GetCount()); n > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
-		p := gpu.Picker{Lister: gpu.NewLister(), Locks: gpu.DefaultLocks(), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Engine: cfg.GetGpus().GetAssigned(), Patience: gpu.DefaultPatience}
-		if a.gpus.held, err = p.Hold(limited, n, identity.GetCluster()+"/"+identity.GetExecutorId()); err != nil {
+		holder := fmt.Sprintf("executor %s of cluster %s", identity.GetExecutorId(), identity.GetCluster())
+		if a.gpus.held, err = gpu.Hold(limited, n, cfg.GetGpus().GetAssigned(), holder); err != nil {
 			a.gpus.held, a.gpus.err = &gpu.Held{}, err.Error()
 		}
 		a.gpus.meter = gpu.NewMeter(a.gpus.held, log)

@@ -6930,6 +6930,8 @@ type TaskStatus struct {
 	Slowdown       float64                `protobuf:"fixed64,17,opt,name=slowdown,proto3" json:"slowdown,omitempty"`                                     // of a straggler: own_step_seconds divided by the median of the tasks that train; 0: it is none
 	StepsPerSecond float64                `protobuf:"fixed64,20,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"` // of this task's own reports; 0: not known
 	Loss           *float64               `protobuf:"fixed64,21,opt,name=loss,proto3,oneof" json:"loss,omitempty"`                                       // its last finite metric "loss"
+	GpuPercent     float32                `protobuf:"fixed32,22,opt,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"`               // mean of its executor's GPUs, of the last heartbeat
+	GpuUsedBytes   uint64                 `protobuf:"varint,23,opt,name=gpu_used_bytes,json=gpuUsedBytes,proto3" json:"gpu_used_bytes,omitempty"`        // sum of them
 	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                               // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -7094,6 +7096,20 @@ func (x *TaskStatus) GetStepsPerSecond() float64 {
 func (x *TaskStatus) GetLoss() float64 {
 	if x != nil && x.Loss != nil {
 		return *x.Loss
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetGpuPercent() float32 {
+	if x != nil {
+		return x.GpuPercent
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetGpuUsedBytes() uint64 {
+	if x != nil {
+		return x.GpuUsedBytes
 	}
 	return 0
 }
@@ -9569,7 +9585,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xd7\x04\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\x9e\x05\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9594,7 +9610,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\x12\x1a\n" +
 	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\x12(\n" +
 	"\x10steps_per_second\x18\x14 \x01(\x01R\x0estepsPerSecond\x12\x17\n" +
-	"\x04loss\x18\x15 \x01(\x01H\x00R\x04loss\x88\x01\x01\x12,\n" +
+	"\x04loss\x18\x15 \x01(\x01H\x00R\x04loss\x88\x01\x01\x12\x1f\n" +
+	"\vgpu_percent\x18\x16 \x01(\x02R\n" +
+	"gpuPercent\x12$\n" +
+	"\x0egpu_used_bytes\x18\x17 \x01(\x04R\fgpuUsedBytes\x12,\n" +
 	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04ncclB\a\n" +
 	"\x05_loss\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +

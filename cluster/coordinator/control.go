@@ -326,6 +326,13 @@ func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterp
 			for _, g := range h.GetGpus() {
 				g = proto.CloneOf(g)
 				g.Host, g.Holder = x.Host, x.Task.String()
+				if use := c.execs.gpus[x.ID]; use != nil {
+					for _, u := range use.Each {
+						if u.GetUuid() == g.GetUuid() {
+							g.Utilization, g.UsedBytes = u.GetUtilization(), u.GetUsedBytes()
+						}
+					}
+				}
 				r.Gpus = append(r.Gpus, g)
 			}
 			if e := h.GetGpuError(); e != "" {

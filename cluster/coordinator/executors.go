@@ -125,7 +125,7 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 			c.log.Debug("a task's usage is ignored", "err", err)
 			continue
 		}
-		rec.usage(t, u)
+		rec.usage(t, u, c.execs.gpus[id])
 		if u.GetState() != "Z" { // its process has ended
 			c.execs.samples.Add(u, c.execs.gpus[id], now)
 		}

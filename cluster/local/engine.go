@@ -5,16 +5,15 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // orphanGrace is short, since users want their own machine back.
 const orphanGrace = 3 * time.Second
 
-// Engine describes this backend. inventory lists the machine's GPUs.
-func Engine(inventory func(context.Context) ([]*clusterpb.GPU, error)) cluster.Engine {
+// Engine describes this backend. checkGPUs is Backend.CheckGPUs.
+func Engine(checkGPUs func(context.Context, int) error) cluster.Engine {
 	return cluster.Engine{
-		Name: "local", Title: "this machine", Backend: &Backend{Inventory: inventory},
+		Name: "local", Title: "this machine", Backend: &Backend{CheckGPUs: checkGPUs},
 		OnThisHost: true, OrphanGrace: orphanGrace,
 	}
 }

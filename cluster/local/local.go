@@ -9,13 +9,12 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Backend starts agents on this machine.
 type Backend struct {
-	// Inventory lists this machine's GPUs; nil if it cannot be listed.
-	Inventory func(ctx context.Context) ([]*clusterpb.GPU, error)
+	// CheckGPUs returns why this number of GPUs of this machine cannot be had, or nil.
+	CheckGPUs func(ctx context.Context, count int) error
 }
 
 var (
@@ -68,11 +67,11 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte
 func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	var cpus float64
 	var memory int64
-	var gpus int32
+	var gpus int
 	for _, e := range req.Executors {
 		cpus += e.Each.GetCpus()
 		memory += e.Each.GetMemoryBytes()
-		gpus += e.Each.GetGpus()
+		gpus += int(e.Each.GetGpus())
 	}
 	if have := float64(runtime.NumCPU()); cpus > have {
 		return fmt.Errorf("the tasks request %g CPUs together, this machine has %g: request fewer, or omit --cpus to share them equally", cpus, have)
@@ -80,19 +79,10 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	if have := proc.TotalMemory(); have > 0 && memory > have {
 		return fmt.Errorf("the tasks request %.1f GB of memory together, this machine has %.1f GB: request less, or omit --memory", float64(memory)/1e9, float64(have)/1e9)
 	}
-	if gpus == 0 {
-		return nil
-	}
-	var have []*clusterpb.GPU
-	var err error
-	if b.Inventory != nil {
-		have, err = b.Inventory(ctx)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("the tasks request %d GPUs together, but this machine's GPUs cannot be listed: %w", gpus, err)
-	case int(gpus) > len(have):
-		return fmt.Errorf("the tasks request %d GPUs together, this machine has %d (tfcluster gpus lists them): request fewer", gpus, len(have))
+	if gpus > 0 { // here: each agent would wait for them, and be replaced in vain
+		if err := b.CheckGPUs(ctx, gpus); err != nil {
+			return fmt.Errorf("--gpus: %w", err)
+		}
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestTooMuch(t *testing.T) {
 	}{
 		{"cpus", &clusterpb.Resources{Cpus: 5000}, "this machine has"},
 		{"memory", &clusterpb.Resources{MemoryBytes: 1 << 50}, "this machine has"},
-		{"gpus", &clusterpb.Resources{Gpus: 500}, "request 500 GPUs together"},
+		{"gpus", &clusterpb.Resources{Gpus: 500}, "--gpus: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

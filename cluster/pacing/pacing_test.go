@@ -46,6 +46,7 @@ func TestChanges(t *testing.T) {
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},
 		"memory":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].RssBytes++ }, UsageEvery},
 		"a GPU's use":        {func(st *clusterpb.ClusterStatus) { st.Executors[0].GpuPercent++ }, UsageEvery},
+		"a task's GPUs":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].GpuPercent++; st.Run.Tasks[0].GpuUsedBytes++ }, UsageEvery},
 		"a task's state":     {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].State = "exited" }, 0},
 		"the run's state":    {func(st *clusterpb.ClusterStatus) { st.Run.State = "stopping" }, 0},
 		"an executor":        {func(st *clusterpb.ClusterStatus) { st.Executors[0].State = "lost" }, 0},

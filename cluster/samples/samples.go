@@ -22,6 +22,7 @@ const (
 type GPUs struct {
 	Percent float32 // mean
 	Bytes   uint64  // sum
+	Each    []*clusterpb.GPU
 }
 
 // Sum returns the use of the GPUs of a heartbeat; nil if it has none.
@@ -29,7 +30,7 @@ func Sum(gpus []*clusterpb.GPU) *GPUs {
 	if len(gpus) == 0 {
 		return nil
 	}
-	var all GPUs
+	all := GPUs{Each: gpus}
 	for _, g := range gpus {
 		all.Percent += float32(max(0, min(g.GetUtilization(), 100)))
 		all.Bytes += g.GetUsedBytes()

@@ -54,6 +54,12 @@ func TestStragglers(t *testing.T) {
 			[]string{"behind"},
 		},
 		{
+			"the use of GPUs", "running", 0,
+			[]*clusterpb.TaskStatus{{Task: "worker:0", State: "running", RssBytes: 1 << 20, GpuPercent: 96.7, GpuUsedBytes: 5 << 30}, {Task: "worker:1", State: "exited", RssBytes: 1, GpuPercent: 71, GpuUsedBytes: 1}},
+			[]string{" gpu ", "gpu memory", "  97 %     5.0 GiB"},
+			[]string{"71 %"},
+		},
+		{
 			"the tasks report no steps", "running", 0,
 			[]*clusterpb.TaskStatus{task("worker:0", "running", 0), {Task: "worker:1", State: "running", OwnStepSeconds: 0.42, Slowdown: 3.2}},
 			[]string{"worker:1 takes 0.42 s for a step on its own, 3.2× the median", "(3.2× slower)"},

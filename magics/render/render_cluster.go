@@ -13,7 +13,7 @@ import (
 
 // ExecutorRows is a row an executor, in people's order.
 func ExecutorRows(executors []*clusterpb.ExecutorStatus) Table {
-	t := Table{Head: []string{"executor", "task", "host", "state", "gpus", "python", "why"}}
+	t := Table{Head: []string{"executor", "task", "host", "state", "gpu", "python", "why"}}
 	sorted := slices.Clone(executors)
 	slices.SortStableFunc(sorted, func(a, b *clusterpb.ExecutorStatus) int {
 		x, xerr := cluster.ParseTask(a.GetTask())

@@ -133,7 +133,7 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 // TaskRows is a row a task. Of a run that is over only those are shown, unless all,
 // that did not end well.
 func TaskRows(st *clusterpb.RunStatus, all bool) Table {
-	t := Table{Head: []string{"task", "state", "host", "step", "memory", "cpu", "restarts", "why"}, Right: []int{3, 4, 5, 6}}
+	t := Table{Head: []string{"task", "state", "host", "step", "memory", "cpu", "gpu", "gpu memory", "restarts", "why"}, Right: []int{3, 4, 5, 6, 7, 8}}
 	ended, pace := !Active(st), paceOf(st)
 	const most = 24
 	hidden := 0
@@ -159,7 +159,7 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 		t.Rows = append(t.Rows, row)
 	}
 	if hidden > 0 {
-		t.Rows = append(t.Rows, Row("…", fmt.Sprintf("%d more", hidden), "", "", "", "", "", ""))
+		t.Rows = append(t.Rows, Row("…", fmt.Sprintf("%d more", hidden), "", "", "", "", "", "", "", ""))
 	}
 	return t.Drop()
 }
@@ -218,17 +218,20 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
 	if x.GetEcho() {
 		why = strings.TrimPrefix(why+"; because a peer had failed", "; ")
 	}
-	step, memory, cpu, restarts := "", "", "", ""
+	step, memory, cpu, gpu, gpuMemory, restarts := "", "", "", "", "", ""
 	if x.GetStep() > 0 {
 		step = Thousands(x.GetStep())
 	}
 	if x.GetRssBytes() > 0 && !Over(x.GetState()) {
 		memory, cpu = BytesText(x.GetRssBytes()), fmt.Sprintf("%.0f %%", x.GetCpuPercent())
+		if x.GetGpuUsedBytes() > 0 {
+			gpu, gpuMemory = fmt.Sprintf("%.0f %%", x.GetGpuPercent()), BytesText(x.GetGpuUsedBytes())
+		}
 	}
 	if x.GetRestarts() > 0 {
 		restarts = strconv.Itoa(int(x.GetRestarts()))
 	}
-	return []Cell{{Text: x.GetTask()}, state, {Text: x.GetHost()}, {Text: step}, {Text: memory}, {Text: cpu}, {Text: restarts}, {Text: why, Tone: ToneFaint}}
+	return []Cell{{Text: x.GetTask()}, state, {Text: x.GetHost()}, {Text: step}, {Text: memory}, {Text: cpu}, {Text: gpu}, {Text: gpuMemory}, {Text: restarts}, {Text: why, Tone: ToneFaint}}
 }
 
 // exitTerminated is the exit code of a program that ends because of SIGTERM.

@@ -96,9 +96,26 @@ type Held struct {
 // How long GPUs are waited for that others have: an engine gives a place again while what
 // was there before is still ending.
 const (
-	DefaultPatience = 5 * time.Second
-	gpuPause        = 250 * time.Millisecond
+	gpuPatience = 5 * time.Second
+	gpuPause    = 250 * time.Millisecond
 )
+
+// Hold picks and locks count free GPUs of this host for an executor; see Picker.
+func Hold(ctx context.Context, count int, engine bool, holder string) (*Held, error) {
+	return Picker{NewLister(), DefaultLocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), engine, gpuPatience}.Hold(ctx, count, holder)
+}
+
+// CheckFree returns why count GPUs of this host cannot be held now, or nil.
+func CheckFree(ctx context.Context, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, inventoryLimit)
+	defer cancel()
+	held, err := Hold(ctx, count, false, "a reservation that begins")
+	if err != nil {
+		return err
+	}
+	held.Release()
+	return nil
+}
 
 // Picker picks GPUs of this machine for an executor.
 type Picker struct {
