@@ -162,13 +162,7 @@ func lastRun(dir string) int32 {
 	if err != nil {
 		return 0
 	}
-	var last int32
-	for _, e := range entries {
-		if n, ok := rundir.Number(e.Name()); ok {
-			last = max(last, n)
-		}
-	}
-	return last
+	return rundir.Last(entries)
 }
 
 // defaultDirError returns the error for the default directory, which cannot be used.

@@ -1,6 +1,7 @@
 package hdfs
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -18,6 +19,9 @@ type location struct {
 
 // key identifies an HDFS.
 func (l location) key() string { return strings.Join(l.nameNodes, ",") }
+
+// ErrNotHDFS is the error for a URI of another storage.
+var ErrNotHDFS = errors.New("not on HDFS, the only storage besides disks and shared folders that tfcluster can use")
 
 // defaultPort is the port of a NameNode whose URI has none.
 const defaultPort = "8020"
@@ -39,7 +43,7 @@ func (f *FS) resolve(name string) (location, error) {
 	authority, p := "", name
 	if scheme, rest, ok := strings.Cut(name, "://"); ok {
 		if scheme != "hdfs" {
-			return location{}, fmt.Errorf("%s is not on HDFS: want hdfs://HOST/PATH or a path", name)
+			return location{}, fmt.Errorf("%s is %w", name, ErrNotHDFS)
 		}
 		authority, p, _ = strings.Cut(rest, "/")
 		p = "/" + p

@@ -4,6 +4,7 @@ package rundir
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -27,6 +28,16 @@ func Name(run int32) string { return fmt.Sprintf("run-%03d", run) }
 func Number(name string) (run int32, ok bool) {
 	n, err := strconv.ParseInt(strings.TrimPrefix(name, "run-"), 10, 32)
 	return int32(n), err == nil && n > 0 && Name(int32(n)) == name
+}
+
+// Last returns the highest number of the run folders among the entries of a directory; 0 if there is none.
+func Last(entries []fs.DirEntry) (last int32) {
+	for _, e := range entries {
+		if n, ok := Number(e.Name()); ok {
+			last = max(last, n)
+		}
+	}
+	return last
 }
 
 // OwnEvents is the suffix of the event file that the driver writes for a program that reports metrics and

@@ -153,9 +153,9 @@ func (noDriverSource) measure(context.Context, time.Duration, func(int, string) 
 func TestProgramThatFails(t *testing.T) {
 	noSMIOnPath(t)
 	for want, script := range map[string]string{
-		"ended unexpectedly (exit status 9), after it printed \"NVIDIA-SMI has failed\": run it": "echo; echo 'NVIDIA-SMI has failed'; exit 9",
-		"ended unexpectedly (exit status 1), after it printed \"cannot open libnvidia\": run it": "echo cannot open libnvidia >&2; exit 1",
-		"ended unexpectedly (exit status 0): run it on this host":                                "exit 0",
+		"has ended (exit status 9), after it printed \"NVIDIA-SMI has failed\"; see what": "echo; echo 'NVIDIA-SMI has failed'; exit 9",
+		"has ended (exit status 1), after it printed \"cannot open libnvidia\"; see what": "echo cannot open libnvidia >&2; exit 1",
+		"has ended (exit status 0); see what that command prints on this host":            "exit 0",
 		"token too long": "while :; do printf aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done",
 	} {
 		err := writeSMI(t, script).measure(t.Context(), time.Second, func(int, string) bool { return true }, func(int, string, int32, uint64) {})

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -58,13 +59,13 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
+	first, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // errors are on stdout
 	if err != nil {
-		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // errors are on stdout
-		return nil, fmt.Errorf("list the GPUs: %s failed (%w): %s; run it on this host", path, err, excerpt.OneLine(why))
+		return nil, fmt.Errorf("list the GPUs: %s failed (%w): %s; see what it prints on that host", path, err, cmp.Or(excerpt.OneLine(first), "it printed nothing"))
 	}
 	gpus, err := parseSMI(out)
 	if err != nil {
-		return nil, fmt.Errorf("list the GPUs: what %s prints cannot be read: %w; run it on this host", path, err)
+		return nil, fmt.Errorf("list the GPUs: %s -q -x printed no list of them (%w) but %q", path, err, excerpt.OneLine(first))
 	}
 	return gpus, nil
 }

@@ -103,10 +103,10 @@ func TestSMILister(t *testing.T) {
 		t.Errorf("list: %v, %v", gpus, err)
 	}
 	for want, script := range map[string]string{
-		"(exit status 9): NVIDIA-SMI has failed":   "echo; echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; echo more; exit 9",
-		"(exit status 127): cannot open libnvidia": "echo cannot open libnvidia >&2; exit 127",
-		"prints cannot be read":                    "echo No devices were found",
-		"context deadline exceeded):":              "exec sleep 60",
+		"(exit status 9): NVIDIA-SMI has failed":                      "echo; echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; echo more; exit 9",
+		"(exit status 127): cannot open libnvidia":                    "echo cannot open libnvidia >&2; exit 127",
+		"printed no list of them (EOF) but \"No devices were found\"": "echo No devices were found",
+		"context deadline exceeded):":                                 "exec sleep 60",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if strings.Contains(want, "deadline") {

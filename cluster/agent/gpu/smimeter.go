@@ -54,7 +54,7 @@ func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func
 	if printed != "" {
 		printed = fmt.Sprintf(", after it printed %q", printed)
 	}
-	return fmt.Errorf("measure the GPUs: %s ended unexpectedly (%w)%s: run it on this host", path, cmp.Or(err, ended, errEnded), printed)
+	return fmt.Errorf("measure the GPUs: %s -l, which prints until it is killed, has ended (%w)%s; see what that command prints on this host", path, cmp.Or(err, ended, errEnded), printed)
 }
 
 // errEnded: nvidia-smi ended without an error.

@@ -125,11 +125,5 @@ func (s *Spool) lastLocal() (int32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list local runs: %w", err)
 	}
-	var last int32
-	for _, e := range entries {
-		if n, ok := rundir.Number(e.Name()); ok {
-			last = max(last, n)
-		}
-	}
-	return last, nil
+	return rundir.Last(entries), nil
 }

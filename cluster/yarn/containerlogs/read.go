@@ -12,6 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/aggregated"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
@@ -162,7 +163,7 @@ func (r *logReader) explain(err error) error {
 	switch {
 	case errors.Is(err, aggregated.ErrFormat):
 		return fmt.Errorf("%s are in another format than TFile, the only supported one (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", prefix, err, name)
-	case errors.Is(err, aggregated.ErrCompression):
+	case errors.Is(err, aggregated.ErrCompression), errors.Is(err, hdfs.ErrNotHDFS):
 		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, aggregated.ErrCorrupt):
 		return fmt.Errorf("%s: a file on HDFS is damaged, and its other lines are lost: %w; the files of other nodes were read", prefix, err)
