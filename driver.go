@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
@@ -21,6 +22,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
@@ -35,7 +37,7 @@ func runMaster(ctx context.Context, _ []string) error {
 	if err != nil {
 		return fmt.Errorf("the folder of the ApplicationMaster's container cannot be used: %w; see the disks of its node, and reserve again", err)
 	}
-	attempt, err := openAttempt(ctx, dir)
+	attempt, err := yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return err
 	}

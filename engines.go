@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 
@@ -23,11 +22,6 @@ import (
 // this process is, or nil.
 func engines(attempt *yarn.Attempt) cluster.Engines {
 	return cluster.Engines{local.Engine(gpu.CheckFree), spark.Engine(python.Extract), yarn.Engine(attempt)}
-}
-
-// openAttempt opens the attempt of the application whose ApplicationMaster is this process.
-func openAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
-	return yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
 // agentConfig reads an agent's configuration from its YARN container, or from standard input, to which the

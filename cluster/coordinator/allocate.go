@@ -30,10 +30,6 @@ type reservation struct {
 	network       string     // ClusterStatus.network
 }
 
-func newReservation() reservation {
-	return reservation{allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1)}
-}
-
 // finalStatus returns the cluster's final status for the engine, given the reason of its
 // release. Loop only.
 func (c *Coordinator) finalStatus(reason string) (how cluster.FinalStatus, why string) {

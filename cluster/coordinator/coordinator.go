@@ -64,8 +64,10 @@ func New(cfg Config) *Coordinator {
 	}
 	cfg.Begin = cfg.Begin.WithOptions()
 	c := &Coordinator{
-		eventLoop: newEventLoop(), cfg: cfg, log: cfg.Log, since: time.Now(),
-		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
+		eventLoop: eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}},
+		subs:      subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panel]struct{}{}},
+		reserved:  reservation{allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1)},
+		cfg:       cfg, log: cfg.Log, since: time.Now(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) {
 		c.post(func() { c.note(withLimit(text), true); c.subs.wake() })

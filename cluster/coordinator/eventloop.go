@@ -21,10 +21,6 @@ type eventLoop struct {
 	timers  map[string]*time.Timer // by name
 }
 
-func newEventLoop() eventLoop {
-	return eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}}
-}
-
 // call runs f in the loop and waits for it; it returns ErrOver after the cluster's end. Once f
 // is queued, ctx no longer cancels the call: the caller could not undo f.
 func (l *eventLoop) call(ctx context.Context, f func()) error {

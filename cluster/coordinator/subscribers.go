@@ -26,10 +26,6 @@ type subscribers struct {
 	waiting   []chan struct{}            // closed when the last stream has ended
 }
 
-func newSubscribers() subscribers {
-	return subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panel]struct{}{}}
-}
-
 // panel is a stream of Watch. Its channels have a capacity of 1.
 type panel struct{ changed, progressed chan struct{} }
 

@@ -148,8 +148,7 @@ func (g *Gate) serve(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return
 	}
-	c := newCaller(conn)
-	c.gate = g
+	c := &caller{gate: g, conn: conn, waiting: map[uint64]chan *gateMessage{}}
 	switch first.Op {
 	case "objects":
 		g.serveObjects(c, in)
@@ -263,10 +262,6 @@ type caller struct {
 	next    uint64
 	waiting map[uint64]chan *gateMessage
 	dead    bool
-}
-
-func newCaller(conn net.Conn) *caller {
-	return &caller{conn: conn, waiting: map[uint64]chan *gateMessage{}}
 }
 
 // sendTimeout bounds one line to a Python that does not read.
