@@ -22,7 +22,7 @@ type Files interface {
 }
 
 // ReadFolder reads the selected lines of a run, and the gaps among them, from a folder of run
-// folders without a driver.
+// folders without a driver. The lines of a task whose folder cannot be listed are a gap.
 func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota(), nil)
 	s.read = func(name string) ([]byte, error) { return ReadFile(ctx, folder, filepath.ToSlash(name)) }
@@ -31,6 +31,7 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("list the logs of run %d: %w", q.Run, err)
 	}
+	var unread []Gap
 	for _, t := range tasks {
 		task, ok := taskOfFolder(t.Name())
 		if !ok || !t.IsDir() || !q.matchTask(task) {
@@ -38,7 +39,8 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 		}
 		files, err := folder.List(ctx, path.Join(root, t.Name()))
 		if err != nil {
-			return nil, nil, fmt.Errorf("list the logs of run %d: %w", q.Run, err)
+			unread = append(unread, Gap{Task: task, Why: err.Error()})
+			continue
 		}
 		var segments []segment
 		for _, f := range files {
@@ -52,7 +54,8 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 			return nil, nil, fmt.Errorf("read the logs of run %d: %w", q.Run, err)
 		}
 	}
-	return s.Read(q)
+	lines, gaps, err := s.Read(q)
+	return lines, append(unread, gaps...), err
 }
 
 // ReadFile returns the content of a file of a folder.

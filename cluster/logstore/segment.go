@@ -94,7 +94,7 @@ func parseRow(row []byte) (at time.Time, mark byte, text []byte, ok bool) {
 // Gap describes lines that are missing.
 type Gap struct {
 	Task     string
-	Lines    uint64
+	Lines    uint64    // 0: all of the task's, which cannot be read
 	From, To time.Time // when the first and the last line were written; zero: unknown
 	Why      string
 	Before   int // index, among the lines read, of the line that follows the gap
@@ -103,7 +103,10 @@ type Gap struct {
 // String returns text such as "worker:1: 123 lines were not kept: no space left on device,
 // 15:04:05 to 15:04:10".
 func (g Gap) String() string {
-	if g.To.IsZero() {
+	switch {
+	case g.Lines == 0:
+		return fmt.Sprintf("%s: its lines cannot be read: %s", g.Task, g.Why)
+	case g.To.IsZero():
 		return fmt.Sprintf("%s: the oldest %d lines are gone (%s)", g.Task, g.Lines, g.Why)
 	}
 	from, to := g.From.Local(), g.To.Local()

@@ -346,3 +346,29 @@ func (d localFiles) List(_ context.Context, name string) ([]fs.FileInfo, error) 
 func (d localFiles) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(d), name))
 }
+
+// TestUnreadableTask: the lines of a task whose folder cannot be listed are a gap; those of the others are read.
+func TestUnreadableTask(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, task := range []string{"worker-0", "worker-1"} {
+		at := filepath.Join(dir, "run-001", "tasks", task)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, gaps, err := ReadFolder(t.Context(), withoutTask{localFiles(dir)}, Query{Run: 1})
+	if err != nil || len(gaps) != 1 || gaps[0].String() != "worker:1: its lines cannot be read: permission denied" {
+		t.Errorf("gaps %v, error %v", gaps, err)
+	}
+}
+
+// withoutTask is a folder in which the folder of worker:1 cannot be listed.
+type withoutTask struct{ localFiles }
+
+func (f withoutTask) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	if strings.HasSuffix(name, "worker-1") {
+		return nil, fs.ErrPermission
+	}
+	return f.localFiles.List(ctx, name)
+}

@@ -1,8 +1,6 @@
 package verbs
 
 import (
-	"strings"
-
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
@@ -65,11 +63,6 @@ func engineOptions(engines cluster.Engines, group string) []command.Option {
 		}
 	}
 	return options
-}
-
-// onlyFor returns the field Only of an engine's option.
-func onlyFor(engines cluster.Engines, have func(cluster.Engine) bool) string {
-	return strings.Join(engines.NamesOf(have), " ")
 }
 
 // defaultEngine is the engine of a request without --backend.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -42,7 +43,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 		{Name: "cpus", Kind: command.KindNumber, Max: 4096, PerRole: command.AlsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
 		{Name: "memory", Kind: command.KindSize, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
 		{Name: "feed-memory", Kind: command.KindSize, Default: "64m", Group: res, Help: "shared memory of each task that train, evaluate or inference feeds; part of its --memory"},
-		{Name: "node-label", Kind: command.KindText, Only: onlyFor(engines, func(e cluster.Engine) bool { return e.NodeLabels }), PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
+		{Name: "node-label", Kind: command.KindText, Only: strings.Join(engines.NamesOf(func(e cluster.Engine) bool { return e.NodeLabels }), " "), PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
 
 		{Name: "kind", Kind: command.KindChoice, Choices: cluster.Kinds(), PerRole: command.OnlyFor, Group: rol, Help: "the run waits for tracked tasks and fails with them, ends untracked ones but fails with them, and only tells of a sidecar's failure; ps is untracked, evaluator, sidecar and tensorboard are sidecars, others are tracked"},
 		{Name: "depends-on", Kind: command.KindRoles, PerRole: command.OnlyFor, Group: rol, Help: "launched once these are there: tracked ones have ended well, others are in their program"},
