@@ -132,7 +132,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	}
 	file, err := credentials.Load(tokens)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find the cluster's request in the ApplicationMaster's container: %w; the NodeManager has written that file: its log and its disks show more", err)
 	}
 	raw, ok := file.Secrets[masterSecret]
 	if !ok {

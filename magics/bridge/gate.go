@@ -275,9 +275,7 @@ func (c *caller) send(message any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		if err := d.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-			return fmt.Errorf("write to the notebook's Python: %w", err)
-		}
+		_ = d.SetWriteDeadline(time.Now().Add(sendTimeout)) // of a closed connection, to which the write fails
 	}
 	if n, err := c.conn.Write(append(line, '\n')); err != nil {
 		if n > 0 {

@@ -37,6 +37,9 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 		return "", errors.New("py-spy did not end in time: ask again, or without --native")
 	case err != nil:
 		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
+		if strings.Contains(strings.ToLower(first), "permission denied") { // its own advice is sudo, which a container rarely has
+			first = "it may not look at the task: the executors' containers need the capability SYS_PTRACE, or kernel.yama.ptrace_scope=0"
+		}
 		return "", fmt.Errorf("py-spy: %s", cmp.Or(oneLine(first, maxCommand), err.Error()))
 	}
 	return limited(out.kept.String(), maxNative), nil
