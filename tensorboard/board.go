@@ -279,7 +279,7 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("the process did not answer within %s", startTimeout)
+		return fmt.Errorf("the process did not answer within %s, on a slow disk perhaps: repeat the command", startTimeout)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):

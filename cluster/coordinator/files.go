@@ -29,10 +29,6 @@ type files struct {
 	events   eventLooks
 }
 
-func newFiles(cfg *Config, receiver *runfiles.Receiver) files {
-	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: receiver, shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
-}
-
 // localPath returns the path on this host of a file or folder below the cluster's directory;
 // name itself if it is not below that.
 func (f *files) localPath(name string) string {

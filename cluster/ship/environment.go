@@ -205,7 +205,7 @@ func (c *contents) python() (string, error) {
 			return version, nil
 		}
 	}
-	return "", errors.New("this is not a Python environment: it contains neither pyvenv.cfg nor bin/python with lib/python3.N")
+	return "", errors.New("this is not a Python environment: it has neither a pyvenv.cfg with a version nor bin/python with one lib/python3.N; name the folder, or an archive, of one environment")
 }
 
 // CheckEnvironment returns an error if a folder or file cannot be an environment. It does not

@@ -17,8 +17,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// maxFile limits the size of one file, folder or archive of --files, in bytes.
-const maxFile = 4 << 30
+// MaxFile limits the size of one file, folder or archive of --files, in bytes.
+const MaxFile = 4 << 30
+
+// TooLarge returns the error for a file above a limit, in bytes.
+func TooLarge(size, most int64) error {
+	return fmt.Errorf("it has %.2f GiB, more than the limit of %d GiB: put it on storage that executors can read, and use it from there", float64(size)/(1<<30), most>>30)
+}
 
 // Store stores the contents that a cluster's executors fetch, each in a separate file. Its
 // methods are safe for concurrent use.
@@ -165,11 +170,11 @@ func (d *Store) read(ctx context.Context, top, form string) (*clusterpb.Shipped,
 		return nil, err
 	}
 	s := &clusterpb.Shipped{}
-	write := func(w io.Writer) error { return copyFile(ctx, w, top, maxFile, func(int64) {}) }
+	write := func(w io.Writer) error { return copyFile(ctx, w, top, MaxFile, func(int64) {}) }
 	switch {
 	case info.IsDir():
 		s.Form = formTar
-		write = func(w io.Writer) error { return pack(ctx, top, w, maxFile, nil, func(int64) {}) }
+		write = func(w io.Writer) error { return pack(ctx, top, w, MaxFile, nil, func(int64) {}) }
 	case !info.Mode().IsRegular():
 		return nil, errors.New("the path is neither a file nor a folder: name one")
 	case form != "":
@@ -219,7 +224,7 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, progres
 	if info, err := f.Stat(); err != nil {
 		return err
 	} else if info.Size() > most {
-		return fmt.Errorf("the file has %.1f GB, more than the limit of %d GB: put it on storage that executors can read, and let the program read it there", float64(info.Size())/(1<<30), most>>30)
+		return TooLarge(info.Size(), most)
 	}
 	buffer := make([]byte, 1<<20)
 	for n := int64(0); ; {

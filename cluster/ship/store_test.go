@@ -105,7 +105,7 @@ func TestInvalidFiles(t *testing.T) {
 	t.Parallel()
 	from := t.TempDir()
 	big := write(t, filepath.Join(from, "big"), "")
-	if err := os.Truncate(big, maxFile+1); err != nil {
+	if err := os.Truncate(big, MaxFile+1); err != nil {
 		t.Skipf("missing: a file system with sparse files: %v", err)
 	}
 	loose := filepath.Join(from, "folder", "loose")
@@ -115,7 +115,7 @@ func TestInvalidFiles(t *testing.T) {
 	}
 	d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	for path, want := range map[string]string{
-		big:                           "more than the limit of 4 GB",
+		big:                           "more than the limit of 4 GiB",
 		filepath.Join(from, "folder"): "does not exist",
 		filepath.Join(from, "none"):   "no such file",
 		"/dev/null":                   "neither a file nor a folder",

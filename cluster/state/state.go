@@ -75,7 +75,7 @@ func Load(name string) (*State, error) {
 	}
 	s := &State{}
 	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("the state of cluster %s in %s cannot be read: %w; if the cluster is over, remove that folder", name, dir, err)
+		return nil, fmt.Errorf("the state of cluster %s in %s cannot be read: %w; end what is left of the cluster (yarn application -kill, Spark's web page, or kill its tfcluster processes), then remove that folder", name, dir, err)
 	}
 	return s, nil
 }

@@ -27,7 +27,7 @@ func Lasting(py Python) Python {
 }
 
 // ErrNoPython says that the notebook's Python cannot be asked.
-var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs, or restart the kernel")
+var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs; if it has ended, restart the kernel")
 
 // PythonError is an exception that Python answered with.
 type PythonError struct{ Name, Text string }

@@ -185,7 +185,7 @@ func (inv *invocation) strayRole(role string, counts map[string]int64) error {
 	if near := command.Nearest(role, slices.Collect(maps.Keys(counts))); near != "" && near != role && counts[near] > 0 {
 		return command.Usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near, strings.TrimPrefix(option, "--"+role))
 	}
-	return command.Usagef(inv.Verb, "%s: no executor has the role %s: leave the option out, or request executors of that role", option, role)
+	return command.Usagef(inv.Verb, "%s: no executor has the role %s: leave the option out, or request such executors: --role %s=N", option, role, role)
 }
 
 // resources returns a role's resources: of its own options, otherwise of the general ones.

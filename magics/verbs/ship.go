@@ -97,6 +97,8 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 		return nil, statError("", f.GetPath(), err)
 	case unpack && info.IsDir():
 		return nil, errors.New("a folder is copied as it is, not unpacked: leave " + unpackMark + " out")
+	case !info.IsDir() && info.Size() > ship.MaxFile:
+		return nil, ship.TooLarge(info.Size(), ship.MaxFile)
 	}
 	own, err := ship.NameOf(f.GetPath(), unpack)
 	if err != nil {
