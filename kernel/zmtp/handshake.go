@@ -222,13 +222,13 @@ func parseProperties(p []byte) (map[string][]byte, error) {
 	for len(p) > 0 {
 		n := int(p[0])
 		if n == 0 || len(p) < 1+n+4 {
-			return nil, fmt.Errorf("%w: the metadata of its READY command are malformed; correct its ZeroMQ library", ErrHandshake)
+			return nil, fmt.Errorf("%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
 		}
 		name := strings.ToLower(string(p[1 : 1+n]))
 		size := binary.BigEndian.Uint32(p[1+n:])
 		p = p[1+n+4:]
 		if uint64(size) > uint64(len(p)) {
-			return nil, fmt.Errorf("%w: the metadata of its READY command are malformed; correct its ZeroMQ library", ErrHandshake)
+			return nil, fmt.Errorf("%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
 		}
 		meta[name] = bytes.Clone(p[:size])
 		p = p[size:]
