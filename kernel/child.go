@@ -97,7 +97,7 @@ func (k *Kernel) startChild() (*child, error) {
 		err = os.WriteFile(file, b, 0o600)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there or set TMPDIR", err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there, or start the Jupyter server again with TMPDIR set to another folder", err), dir.remove())
 	}
 	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.ChildArgs...)
 	c.cmd = exec.Command(k.cfg.Python, args...)
@@ -116,7 +116,7 @@ func (k *Kernel) startChild() (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, errors.Join(fmt.Errorf("the notebook's Python %s cannot be started: %w", k.cfg.Python, err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("%w; if it was removed, tfcluster install --python PATH names another", err), dir.remove())
 	}
 	return c, nil
 }
@@ -361,7 +361,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		if c != nil && c.tail.String() != "" {
 			last = "; its last output: " + c.tail.String()
 		}
-		k.broken = "the notebook's Python does not keep running; correct the cause, then restart the kernel: " + why + last
+		k.broken = "the notebook's Python does not keep running: " + why + last + "; correct that, then restart the kernel"
 		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)

@@ -296,7 +296,7 @@ func logCause(log string) string {
 		last = ": " + string(b[bytes.LastIndexByte(b, '\n')+1:])
 	}
 	if strings.Contains(last, "No module named") { // pkg_resources is another requirement
-		return last + `; "pip install tensorboard 'setuptools<81'" there, or name another Python with TFCLUSTER_TENSORBOARD_PYTHON`
+		return last + `; "pip install tensorboard 'setuptools<81'" there, or start Jupyter with TFCLUSTER_TENSORBOARD_PYTHON set to another Python, and reserve again`
 	}
 	return last + "; %tfcluster doctor checks that Python"
 }

@@ -87,10 +87,10 @@ func packOne(archive *tar.Writer, file, name string) (int64, error) {
 	}
 	defer f.Close()
 	n, err := io.CopyN(archive, f, info.Size())
-	if err != nil {
-		return n, fmt.Errorf("read %s, which changed at the same time: %w: repeat the command when nothing writes to it", file, err)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%s has become shorter while it was read: repeat the command when nothing writes to it", file)
 	}
-	return n, nil
+	return n, err
 }
 
 // fingerprint returns a value that changes if names, sizes, modes or times of a file or folder

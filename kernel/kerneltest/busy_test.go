@@ -10,8 +10,8 @@ import (
 // at most a minute.
 const callback = `import time
 def serve(message):
-    print("up", flush=True)
     try:
+        print("up", flush=True)
         time.sleep(60)
         print("not interrupted", flush=True)
     except KeyboardInterrupt:

@@ -62,7 +62,7 @@ func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 	}
 	client, short := (*[keySize]byte)(hello[80:112]), hello[112:120]
 	if isWeak(client) {
-		return nil, fmt.Errorf("%w: the peer's key encrypts nothing", ErrHandshake)
+		return nil, fmt.Errorf("%w: it sent a public key that protects nothing, as no Jupyter client does", ErrHandshake)
 	}
 	zeros, ok := box.Open(nil, hello[120:], nonce("CurveZMQHELLO---", short), client, &s.keys.secret)
 	if !ok || !allZero(zeros) {

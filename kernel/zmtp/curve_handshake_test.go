@@ -100,7 +100,7 @@ func TestCurveRefused(t *testing.T) {
 		{name: "public key of somebody else", want: "does not have the secret key", between: func(c *curveClient) { c.claimed = serverKeys(70).public }},
 		{name: "public key of the server", want: "does not have the secret key", between: func(c *curveClient) { c.claimed = c.server }},
 		{name: "vouch for another server", want: "does not have the secret key", between: func(c *curveClient) { c.vouchFor = serverKeys(50).public }},
-		{name: "weak connection key", want: "the peer's key encrypts nothing", before: func(c *curveClient) { c.short.public = new([keySize]byte) }},
+		{name: "weak connection key", want: "a public key that protects nothing", before: func(c *curveClient) { c.short.public = new([keySize]byte) }},
 		{name: "weak permanent key", want: "no usable key of its own", between: func(c *curveClient) { c.claimed = [keySize]byte{} }},
 		{name: "session of other keys", want: "its INITIATE does not decrypt", between: func(c *curveClient) { c.session[0] ^= 1 }},
 	} {

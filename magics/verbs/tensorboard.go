@@ -29,8 +29,8 @@ func tensorboardVerb() row {
 // only; the extension requests the path, with its token, over the comm.
 const tensorBoardType = "application/vnd.tfcluster.tensorboard.v1+json"
 
-// tensorBoardTimeout bounds starting TensorBoard.
-const tensorBoardTimeout = 90 * time.Second
+// tensorBoardTimeout bounds starting TensorBoard. The driver's limit is shorter, so that its answer arrives.
+const tensorBoardTimeout = 100 * time.Second
 
 // tensorboard shows TensorBoard in the cell, and curves in front ends that cannot.
 func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {

@@ -147,7 +147,7 @@ class Objects:
             if not asked:
                 return {"found": False}
             if not _is_context(spark):
-                raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}")
+                raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}; name a SparkSession")
             spark = _session_of(spark)
         from tfcluster import spark_session
 

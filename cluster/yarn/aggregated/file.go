@@ -18,7 +18,7 @@ var (
 	// ErrFormat means that a file is not a TFile: YARN can be configured to write other formats.
 	ErrFormat = errors.New("the file is not a TFile")
 	// ErrCompression means that a file's compression is not supported.
-	ErrCompression = errors.New("the log file has a compression that tfcluster cannot read")
+	ErrCompression = errors.New("tfcluster cannot read log files with the compression")
 )
 
 func corrupt(format string, args ...any) error {
