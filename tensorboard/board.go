@@ -85,9 +85,9 @@ const SocketName = "tensorboard.sock"
 const Prefix = "tfcluster"
 
 // Open starts TensorBoard for logdir, unless it runs with that, and returns its address once it
-// answers.
+// answers. A caller that stops waiting does not end a slow start: the next one finds it.
 func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(b.untilClosed(), func() { cancel(errClosed) })()
 	b.mu.Lock()

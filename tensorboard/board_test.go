@@ -171,29 +171,36 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "python")
 	executable.Write(t, broken, "#!/bin/sh\necho 'No module named tensorboard' >&2\nexit 1\n")
-	silent := filepath.Join(t.TempDir(), "python")
-	executable.Write(t, silent, "#!/bin/sh\nexec sleep 600\n")
-	for name, in := range map[string]struct {
-		python, want string
-		canceled     bool
-	}{
-		"no Python known":       {"", "pip install tensorboard", false},
-		"no such Python":        {"/no/such/python", "/no/such/python", false},
-		"a Python without it":   {broken, "the process ended: No module named tensorboard; \"pip install tensorboard", false},
-		"the caller gave it up": {silent, "context canceled", true},
+	for name, in := range map[string]struct{ python, want string }{
+		"no Python known":     {"", "pip install tensorboard"},
+		"no such Python":      {"/no/such/python", "/no/such/python"},
+		"a Python without it": {broken, "the process ended: No module named tensorboard; \"pip install tensorboard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, _ := newBoard(t, in.python)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if in.canceled {
-				cancel()
-			}
-			if _, err := b.Open(ctx, t.TempDir()); err == nil || !strings.Contains(err.Error(), in.want) {
+			if _, err := b.Open(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), in.want) {
 				t.Errorf("Open: %v, want an error with %q", err, in.want)
 			}
 		})
+	}
+}
+
+// TestCallerThatLeaves: a start that is slower than its caller's patience goes on, and the next caller finds it.
+func TestCallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	slow := filepath.Join(t.TempDir(), "python")
+	executable.Write(t, slow, "#!/bin/sh\nsleep 0.3\necho\nexec sleep 600\n")
+	b, _ := newBoard(t, slow)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	logs := t.TempDir()
+	if _, err := b.Open(ctx, logs); err != nil {
+		t.Fatal(err)
+	}
+	pid := b.process.cmd.Process.Pid
+	if open(t, b, logs); b.process.cmd.Process.Pid != pid {
+		t.Error("the second caller started another")
 	}
 }
 

@@ -218,6 +218,7 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	if conn := c.execs.agents[id]; conn != nil {
 		conn.close("its executor is replaced")
 		delete(c.execs.agents, id)
+		delete(c.execs.gpus, id)
 		c.snapshotMissing(id)
 	}
 	c.work.Go(func() {

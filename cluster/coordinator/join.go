@@ -167,6 +167,7 @@ func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 		return
 	}
 	delete(c.execs.agents, conn.exec)
+	delete(c.execs.gpus, conn.exec)
 	c.execs.left[conn.exec] = conn.heard
 	// Before a network failure breaks the connection the agent is silent; if the process ends
 	// it is not. Messages that waited while the driver itself was stopped also count as after a

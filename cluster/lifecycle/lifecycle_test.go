@@ -106,7 +106,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: no such file"}, "another --python"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: open pipes for the output of a task: too many open files"}, "(ulimit -n) and then %tfcluster reserve --replace"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: make a folder of the run below --dir: mkdir /x: permission denied"}, "another --dir; "},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"}, "with a corrected archive"},
+		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"}, "start sends it again"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: no such file"}, "reserve --replace with other --files"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --working-dir /x is not a folder on n1"}, "%tfcluster start with another --working-dir"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "from which the driver's host reads it, and the network"},

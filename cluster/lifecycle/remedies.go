@@ -110,7 +110,7 @@ func startRemedy(reason, on string) string {
 	}
 	for _, r := range [...]struct{ part, next string }{
 		{"from the driver", "if it fails again, check the disk or file server from which the driver's host reads it, and the network between that host and the task's; %tfcluster start runs again"},
-		{": the archive ", "%tfcluster reserve --replace with a corrected archive; then %tfcluster start runs again"},
+		{": the archive ", "correct the archive on the notebook's host; %tfcluster start sends it again, and runs again"},
 		{"--files ", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"},
 		{"--working-dir ", "%tfcluster start with another --working-dir"},
 		{"make a folder of the run below --dir", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"},

@@ -22,7 +22,7 @@ type Files interface {
 }
 
 // ReadFolder reads the selected lines of a run, and the gaps among them, from a folder of run
-// folders without a driver. The lines of a task whose folder cannot be listed are a gap.
+// folders without a driver. The lines of a task whose folder this user may not list are a gap.
 func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota(), nil)
 	s.read = func(name string) ([]byte, error) { return ReadFile(ctx, folder, filepath.ToSlash(name)) }
@@ -38,9 +38,11 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 			continue
 		}
 		files, err := folder.List(ctx, path.Join(root, t.Name()))
-		if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
 			unread = append(unread, Gap{Task: task, Why: err.Error()})
 			continue
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("list the logs of run %d: %w", q.Run, err)
 		}
 		var segments []segment
 		for _, f := range files {

@@ -224,7 +224,7 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
 	}
 	if x.GetRssBytes() > 0 && !Over(x.GetState()) {
 		memory, cpu = BytesText(x.GetRssBytes()), fmt.Sprintf("%.0f %%", x.GetCpuPercent())
-		if x.GetGpuUsedBytes() > 0 {
+		if x.GetGpuUsedBytes() > 0 || x.GetGpuPercent() > 0 {
 			gpu, gpuMemory = fmt.Sprintf("%.0f %%", x.GetGpuPercent()), BytesText(x.GetGpuUsedBytes())
 		}
 	}

@@ -26,7 +26,7 @@ type Lister interface {
 	list(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
-// inventoryLimit bounds Inventory where calls of the NVIDIA driver hang.
+// inventoryLimit bounds Inventory and CheckFree where calls of the NVIDIA driver hang.
 const inventoryLimit = 20 * time.Second
 
 // Inventory lists this machine's GPUs with their users and the clusters that hold them. Without
@@ -105,7 +105,7 @@ func Hold(ctx context.Context, count int, engine bool, holder string) (*Held, er
 	return Picker{NewLister(), DefaultLocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), engine, gpuPatience}.Hold(ctx, count, holder)
 }
 
-// CheckFree returns why count GPUs of this host cannot be held now, or nil.
+// CheckFree returns why count GPUs of this host cannot be held, or nil. It waits gpuPatience for those that others have.
 func CheckFree(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, inventoryLimit)
 	defer cancel()
@@ -220,11 +220,11 @@ func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks Locks) (*He
 	}
 	free := len(held.GPUs)
 	held.Release()
-	why := ""
+	why := "; request fewer: this host has no others, or CUDA_VISIBLE_DEVICES hides them"
 	if len(taken) > 0 {
-		why = ": " + strings.Join(taken, "; ")
+		why = ": " + strings.Join(taken, "; ") + "; request fewer, or end the processes that hold them"
 	}
-	return nil, fmt.Errorf("%d %s requested, but only %d of %d are free%s; request fewer, or end the processes that hold them", count, gpusAre(count), free, len(gpus), why)
+	return nil, fmt.Errorf("%d %s requested, but only %d of %d are free%s", count, gpusAre(count), free, len(gpus), why)
 }
 
 func gpusAre(n int) string {

@@ -92,16 +92,12 @@ func (d *Detector) Watch(now time.Time, held int, find func() (string, error)) (
 func FindCompetitor(self *yarnpb.ApplicationId, running []*yarnpb.ApplicationReport) string {
 	for _, r := range running {
 		id := r.GetApplicationId()
-		if sameApplication(id, self) || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
+		if id.GetClusterTimestamp() == self.GetClusterTimestamp() && id.GetId() == self.GetId() || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
 			continue
 		}
 		return fmt.Sprintf("%s of %s", protocol.ApplicationName(id), r.GetUser())
 	}
 	return ""
-}
-
-func sameApplication(a, b *yarnpb.ApplicationId) bool {
-	return a.GetClusterTimestamp() == b.GetClusterTimestamp() && a.GetId() == b.GetId()
 }
 
 // About formats a duration for messages, rounded up to 5 s so that it does not change with each heartbeat.
