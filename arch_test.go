@@ -108,7 +108,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/hadooptest":    {"cluster/atomicfile"},
 
 	"cluster/spark/slot":      {"cluster/clusterpb", "cluster/lockfile"},
-	"cluster/spark/sparktest": {"cluster", "cluster/clustertest", "cluster/state"},
+	"cluster/spark/sparktest": {"cluster", "cluster/atomicfile", "cluster/clustertest", "cluster/state"},
 }
 
 type goPackage struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,16 +31,6 @@ type Harness struct {
 	RemoteResults bool
 	// Launched, if it is not nil, is called with each launched cluster before its executors are ready.
 	Launched func(t testing.TB, name string)
-}
-
-// Build builds the tfcluster binary for a package's tests, into a folder that the caller removes.
-func Build(dir string) (string, error) {
-	program := filepath.Join(dir, "tfcluster")
-	cmd := exec.Command("go", "build", "-o", program, "github.com/tfcluster/tfcluster")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build tfcluster: %w\n%s", err, out)
-	}
-	return program, nil
 }
 
 // FindPython returns the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or .venv in an

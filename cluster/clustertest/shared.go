@@ -2,11 +2,10 @@ package clustertest
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +29,21 @@ func Share[T any](start func(testing.TB) T) *Shared[T] { return &Shared[T]{start
 // fails the test if start failed.
 func (s *Shared[T]) Get(t testing.TB) T {
 	t.Helper()
+	value, err := s.Start()
+	switch {
+	case errors.Is(err, ErrSkipped):
+		t.Skip(s.fixture.messages())
+	case err != nil:
+		t.Fatal(err)
+	}
+	return value
+}
+
+// ErrSkipped is the error of Start if start was skipped, because something is missing on this machine.
+var ErrSkipped = errors.New("skipped")
+
+// Start is Get for programs that are not tests.
+func (s *Shared[T]) Start() (T, error) {
 	s.once.Do(func() {
 		done := make(chan struct{})
 		go func() { // start may end its goroutine with Fatal or Skip
@@ -39,37 +53,19 @@ func (s *Shared[T]) Get(t testing.TB) T {
 		}()
 		<-done
 	})
-	if !s.started {
-		if s.fixture.Skipped() {
-			t.Skip(s.fixture.messages())
-		}
-		t.Fatalf("start the shared fixture: %s", s.fixture.messages())
+	switch {
+	case s.started:
+		return s.value, nil
+	case s.fixture.Skipped():
+		return s.value, fmt.Errorf("%w: %s", ErrSkipped, s.fixture.messages())
 	}
-	return s.value
+	return s.value, fmt.Errorf("start the shared fixture: %s", s.fixture.messages())
 }
 
-// end runs the cleanups and reports whether the fixture has failed.
-func (s *Shared[T]) end(testsFailed bool) bool {
-	s.once.Do(func() {}) // later calls of Get do not start it
-	return s.fixture.end(testsFailed)
-}
-
-// Main runs a package's tests and then ends the shared values. It returns the exit code.
-//
-// Tests of clusters may wait for a minute. Main runs one more test in parallel than there are processors, so
-// that a waiting test does not hold up others, unless -parallel is set.
-func Main(m *testing.M, shared ...interface{ end(testsFailed bool) bool }) int {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f != nil && f.Value.String() == f.DefValue {
-		_ = f.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) + 1)) // a number is always valid
-	}
-	code := m.Run()
-	for _, s := range shared {
-		if s.end(code != 0) && code == 0 {
-			code = 1
-		}
-	}
-	return code
+// End runs the cleanups and reports whether none has failed. Later calls of Get do not start the value.
+func (s *Shared[T]) End(testsFailed bool) (ok bool) {
+	s.once.Do(func() {})
+	return !s.fixture.end(testsFailed)
 }
 
 // fixture is a testing.TB that outlives a test. It implements the methods that are needed to start an engine;

@@ -19,7 +19,7 @@ func TestShared(t *testing.T) {
 	if a, b := s.Get(t), s.Get(t); a != "value" || b != "value" || starts != 1 {
 		t.Errorf("Get returned %q and %q, start was called %d times", a, b, starts)
 	}
-	if s.end(false) {
+	if !s.End(false) {
 		t.Error("the fixture failed")
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -35,7 +35,7 @@ func TestSharedFails(t *testing.T) {
 		return 1
 	})
 	left.Get(t)
-	if !left.end(false) {
+	if left.End(false) {
 		t.Error("an error in a cleanup does not fail the fixture")
 	}
 	broken := Share(func(t testing.TB) int { t.Fatal("no room"); return 1 })
@@ -57,7 +57,7 @@ func TestSharedFails(t *testing.T) {
 			t.Errorf("a test with a fixture that was skipped reports %q", skipped.messages())
 		}
 	}
-	if !broken.end(false) || missing.end(false) {
+	if broken.End(false) || !missing.End(false) {
 		t.Error("a failed fixture does not fail the package, or a skipped one does")
 	}
 }

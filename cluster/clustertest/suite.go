@@ -14,6 +14,14 @@ import (
 // between two modes of one engine.
 var Executors = regexp.MustCompile("lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
 
+// smoke matches the cases of Smoke.
+var smoke = regexp.MustCompile("^(lines of every task|an exception is|a killed task|a stop has|a gang is restarted|" +
+	"a driver that died|tasks make collective)")
+
+// Smoke runs the cases that show that a backend works: a run that finishes, fails, is killed, stopped or restarted,
+// the death of the driver, and collective calls.
+func Smoke(t *testing.T, h Harness) { Cases(t, h, smoke) }
+
 // Suite runs all cases. Their programs need no TensorFlow.
 func Suite(t *testing.T, h Harness) { Cases(t, h, regexp.MustCompile("")) }
 

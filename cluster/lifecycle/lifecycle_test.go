@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit only what you understand")
+var update = flag.Bool("update", false, "write the transcripts anew; commit only what you understand")
 
 // TestLifecycle plays the transcripts in testdata. A block is a list of events, one per line,
 // then ---- and the resulting actions, then the state if requested.
@@ -46,14 +46,14 @@ func TestLifecycle(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := play(t, string(want))
-			if *rewrite {
+			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
 			if got != string(want) {
-				t.Errorf("%s differs (go test -run TestLifecycle -rewrite shows it in git diff); got:\n%s", file, got)
+				t.Errorf("%s differs (go test -run TestLifecycle -update shows it in git diff); got:\n%s", file, got)
 			}
 		})
 	}

@@ -259,7 +259,7 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 		h.dir("full"): "quota of /full is exceeded", "hdfs:///x": "HADOOP_CONF_DIR", "s3://x/y": "not on s3://",
 	} {
 		begun := time.Now()
-		c, err := client.Launch(ctx, program, &clusterpb.ReserveRequest{
+		c, err := client.Launch(ctx, clustertest.Program(t), &clusterpb.ReserveRequest{
 			Name: "t-refused", Backend: "local", Python: h.Python, Dir: dir, Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 		})
 		if err == nil {

@@ -31,7 +31,7 @@ func broker(t *testing.T) string {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "s")
-	cmd := exec.CommandContext(t.Context(), program, "broker", "--socket", socket)
+	cmd := exec.CommandContext(t.Context(), clustertest.Program(t), "broker", "--socket", socket)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = clustertest.Deadline

@@ -1,9 +1,7 @@
 package local_test
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,34 +9,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// program is the binary under test, built once.
-var program string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tfcluster-local-test")
-	if err == nil {
-		if program, err = clustertest.Build(dir); err == nil {
-			// The tests' clusters must not appear among the user's.
-			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
 
 // harness returns a harness without TensorFlow and zygote: each task is a new interpreter.
 func harness(t testing.TB) clustertest.Harness {
 	return clustertest.Harness{
-		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
+		Program: clustertest.Program(t), Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
 	}
 }
+
+func TestSmoke(t *testing.T) { clustertest.Smoke(t, harness(t)) }
 
 func TestSuite(t *testing.T) { clustertest.Suite(t, harness(t)) }
 

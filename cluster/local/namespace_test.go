@@ -46,7 +46,7 @@ func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveReques
 			t.Fatal(err)
 		}
 		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
-		executable.Write(t, wrapper, fmt.Appendf(nil, isolatedAgent, program, ns, python, hidden))
+		executable.Write(t, wrapper, fmt.Appendf(nil, isolatedAgent, clustertest.Program(t), ns, python, hidden))
 	}, there
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 	"github.com/tfcluster/tfcluster/cluster/local"
 )
@@ -20,7 +21,7 @@ func separateDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	const script = `#!/bin/sh
 config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
 `
-	executable.Write(t, wrapper, fmt.Appendf(nil, script, program))
+	executable.Write(t, wrapper, fmt.Appendf(nil, script, clustertest.Program(t)))
 	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
 }
 

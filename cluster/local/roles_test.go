@@ -53,7 +53,7 @@ func startBatch(t *testing.T, args ...string) *batch {
 	b := &batch{t: t, dir: t.TempDir()}
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	t.Cleanup(cancel)
-	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote"}, args...)...)
+	b.cmd = exec.CommandContext(ctx, clustertest.Program(t), append([]string{"run", "--no-zygote"}, args...)...)
 	python := "/no/python3"
 	if !slices.Contains(args, cluster.Plain) {
 		python = clustertest.FindPython(t)
@@ -222,11 +222,11 @@ func TestBatchDetach(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "wait", "-c", name).CombinedOutput()
+	out, err := exec.CommandContext(ctx, clustertest.Program(t), "wait", "-c", name).CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 5 {
 		t.Errorf("wait: %v\n%s", err, out)
 	}
-	if out, err := exec.CommandContext(ctx, program, "shutdown", "-c", name).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, clustertest.Program(t), "shutdown", "-c", name).CombinedOutput(); err != nil {
 		t.Errorf("shutdown: %v\n%s", err, out)
 	}
 }

@@ -1,6 +1,7 @@
 package spark_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,8 +15,8 @@ import (
 // runsOnHDFS: what tasks on Spark's executors leave is on HDFS when the run is over,
 // and comes back to the next run.
 func runsOnHDFS(t *testing.T, h clustertest.Harness) {
-	hadoop := engineHadoop.Get(t)
-	dir := fmt.Sprintf("hdfs://%s:8020/user/me/x", hadoop.Host)
+	hadoop := hadoop.Get(t)
+	dir := fmt.Sprintf("hdfs://%s:8020/user/me/%s", hadoop.Host, rand.Text())
 	user, err := hadoopconf.User()
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func TestSameNameTwoHomes(t *testing.T) {
 				args = append(args, "--conf", key+"="+value)
 			}
 		}
-		cmd := exec.CommandContext(ctx, program, append(args, script, both, whose)...)
+		cmd := exec.CommandContext(ctx, clustertest.Program(t), append(args, script, both, whose)...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it releases what it holds
 		cmd.Env, cmd.Dir = append(c.Environment(), "TFCLUSTER_HOME="+t.TempDir()), t.TempDir()
 		g.Go(func() error {

@@ -15,7 +15,7 @@ import (
 func with(t *testing.T, name, value string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tfcluster")
-	script := fmt.Sprintf("#!/bin/sh\nexport %s='%s'\nexec '%s' \"$@\"\n", name, value, program)
+	script := fmt.Sprintf("#!/bin/sh\nexport %s='%s'\nexec '%s' \"$@\"\n", name, value, clustertest.Program(t))
 	executable.Write(t, path, script)
 	return path
 }
@@ -23,7 +23,7 @@ func with(t *testing.T, name, value string) string {
 // TestOnYARN: Spark's executors may be YARN's containers.
 func TestOnYARN(t *testing.T) {
 	t.Parallel()
-	hadoop := engineHadoop.Get(t)
+	hadoop := hadoop.Get(t)
 	c := &sparktest.Cluster{URL: "yarn", Python: clustertest.FindPython(t)}
 	h := own(t, c)
 	h.Program = with(t, "HADOOP_CONF_DIR", hadoop.Conf)
@@ -40,7 +40,7 @@ func TestOnYARN(t *testing.T) {
 		t.Errorf("the application is %q", app)
 	}
 	again(t, cl)
-	if len(hadoop.Containers()) < 3 { // Spark's ApplicationMaster, and the executors
-		t.Errorf("YARN's containers are %v", hadoop.Containers())
+	if found := hadoop.Containers(application(t, cl)); len(found) < 3 { // Spark's ApplicationMaster, and the executors
+		t.Errorf("YARN's containers are %v", found)
 	}
 }

@@ -3,7 +3,6 @@ package spark_test
 import (
 	"bufio"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,38 +20,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// program is the binary under test, built once.
-var program string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tfcluster-spark-test")
-	if err == nil {
-		if program, err = clustertest.Build(dir); err == nil {
-			// Clusters of the tests are kept apart from the user's own.
-			err = errors.Join(os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state")), os.Setenv("TFCLUSTER_CACHE", filepath.Join(dir, "environments")))
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := clustertest.Main(m, engine, engineHadoop)
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m, engine, hadoop)) }
 
 // engine is the Spark of all tests that neither kill its daemons nor need other settings.
-// It has more room than those that run at once ask for.
 var engine = clustertest.Share(func(t testing.TB) *sparktest.Cluster {
-	return sparktest.Start(t, sparktest.Options{Cores: 128, MemoryMiB: 128 << 10})
+	return sparktest.Shared(t, nil)
 })
 
-// engineHadoop is the Hadoop of the tests that need one.
-var engineHadoop = clustertest.Share(func(t testing.TB) *hadooptest.Cluster {
-	return hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2})
-})
+// hadoop is the Hadoop of the tests that need one.
+var hadoop = clustertest.Share(hadooptest.Shared)
 
 // named gives the test's applications a name, and has the test answer for what is left of
 // them.
@@ -75,7 +51,7 @@ func own(t testing.TB, c *sparktest.Cluster) clustertest.Harness {
 		engine["conf."+key] = value
 	}
 	return clustertest.Harness{
-		Program: program, Python: c.Python, Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
+		Program: clustertest.Program(t), Python: c.Python, Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
 	}
 }
 
@@ -175,7 +151,7 @@ func (s *session) hear(word string) string {
 // lent is a harness whose clusters are all on the notebook's session.
 func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
 	return clustertest.Harness{
-		Program: program, Python: c.Python,
+		Program: clustertest.Program(s.t), Python: c.Python,
 		Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: map[string]string{"session": "spark", "host": "127.0.0.1"}},
 		Launched: func(t testing.TB, name string) {
 			socket, err := state.HostSocket(name)
@@ -195,6 +171,13 @@ func many(t testing.TB, c *sparktest.Cluster) []string {
 		"spark.app.name=" + named(t, c), "spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
 		"spark.ui.enabled=false",
 	}
+}
+
+// TestSmoke: the backend works on the notebook's own session.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	c := engine.Get(t)
+	clustertest.Smoke(t, startNotebook(t, c, many(t, c)...).lent(c))
 }
 
 // TestSuiteOnASession: every case on the notebook's own session.

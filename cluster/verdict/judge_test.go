@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit only what you understand")
+var update = flag.Bool("update", false, "write the transcripts anew; commit only what you understand")
 
 // TestJudge plays the cases in testdata/judge. A case is the run and its tasks, then ---- and the verdict:
 //
@@ -48,14 +48,14 @@ func TestJudge(t *testing.T) {
 				v := Judge(run, tasks)
 				fmt.Fprintf(&out, "%s\n----\n%s", input, describe(&v, tasks))
 			}
-			if *rewrite {
+			if *update {
 				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
 			if out.String() != string(want) {
-				t.Errorf("%s differs (go test -run TestJudge -rewrite shows it in git diff); got:\n%s", file, out.String())
+				t.Errorf("%s differs (go test -run TestJudge -update shows it in git diff); got:\n%s", file, out.String())
 			}
 		})
 	}

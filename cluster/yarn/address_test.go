@@ -56,7 +56,7 @@ func findsMovedDriver(t *testing.T, h *hadooptest.Cluster) {
 			conn.Close()
 		}
 	}()
-	client, err := client.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, clustertest.Program(t), c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			if tt.managed {
 				args = append(args, "--managed")
 			}
-			cmd := exec.CommandContext(ctx, program, append(args, tt.program, "there")...)
+			cmd := exec.CommandContext(ctx, clustertest.Program(t), append(args, tt.program, "there")...)
 			cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 			if err != nil {
@@ -124,7 +124,7 @@ func checkHistoryAndDriver(ctx context.Context, t *testing.T, h *hadooptest.Clus
 		return
 	}
 	clustertest.WaitFor(t, "the driver's logs", func() bool {
-		lines, err := runCommand(ctx, h, "logs", "-c", application)
+		lines, err := runCommand(ctx, t, h, "logs", "-c", application)
 		if err != nil && !strings.Contains(lines, "are not there yet") {
 			t.Fatalf("logs of %s: %v\n%s", application, err, lines)
 		}
@@ -161,7 +161,7 @@ func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 	defer cancel()
 	tag := newTag("alone")
 	name := "batch-" + tag
-	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", tag, "--name", name, "--workers", "1", "--memory", "1g",
+	cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--tags", tag, "--name", name, "--workers", "1", "--memory", "1g",
 		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	var hints strings.Builder
@@ -181,7 +181,7 @@ func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 	checkFinalStatus(ctx, t, h, tag, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
 	// A later command on this host returns the result and removes the state.
 	for range 2 {
-		out, err := runCommand(ctx, h, "wait", "-c", name)
+		out, err := runCommand(ctx, t, h, "wait", "-c", name)
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 17 || !strings.Contains(out, "exited with code 17") {
 			t.Errorf("wait ends with %v:\n%s", err, out)

@@ -127,7 +127,7 @@ func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
 		b.Fatal(err)
 	}
 	pids := []int{int(s.Driver.PID)}
-	for pid, command := range y.Containers() {
+	for pid, command := range y.Containers("") {
 		if strings.HasPrefix(command, "./tfcluster") { // an agent, or the ApplicationMaster
 			pids = append(pids, pid)
 		}

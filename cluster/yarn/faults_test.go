@@ -99,7 +99,7 @@ func TestFaults(t *testing.T) {
 		kill(t, h, s.Allocation)
 		ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 		defer cancel()
-		client, err := client.Recover(ctx, program, c.Name)
+		client, err := client.Recover(ctx, clustertest.Program(t), c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -177,7 +177,7 @@ func resumesApplication(t *testing.T, c *clustertest.Cluster) {
 	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	client, err := client.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, clustertest.Program(t), c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

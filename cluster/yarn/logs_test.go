@@ -37,7 +37,7 @@ func allocateUnreachable(ctx context.Context, t *testing.T, h *hadooptest.Cluste
 	driver = deadAddress(t)
 	each := &clusterpb.Resources{MemoryBytes: 256 << 20}
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "doomed", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
+		Cluster: "doomed", Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
@@ -234,8 +234,9 @@ func awaitLogError(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 }
 
 // runCommand runs the command line and returns its output.
-func runCommand(ctx context.Context, h *hadooptest.Cluster, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
+func runCommand(ctx context.Context, t testing.TB, h *hadooptest.Cluster, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, clustertest.Program(t), args...)
 	cmd.Env = hadoopEnv(h)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -247,7 +248,7 @@ func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name
 	t.Helper()
 	over := regexp.MustCompile(`(?m)^cluster ` + name + `: released .*\n(?s:.*) fails.py .* (application_\d+_\d+) finished`)
 	clustertest.WaitFor(t, "the application's end", func() bool {
-		history, err := runCommand(ctx, h, "history", "-c", name)
+		history, err := runCommand(ctx, t, h, "history", "-c", name)
 		if err != nil {
 			t.Fatalf("history: %v\n%s", err, history)
 		}
@@ -257,11 +258,11 @@ func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name
 		}
 		return found != nil
 	})
-	if lines, err := runCommand(ctx, h, "logs", "-c", name, "--task", "worker:0"); err != nil || !strings.Contains(lines, "[worker:0] in a container there\n") {
+	if lines, err := runCommand(ctx, t, h, "logs", "-c", name, "--task", "worker:0"); err != nil || !strings.Contains(lines, "[worker:0] in a container there\n") {
 		t.Errorf("logs: %v\n%s", err, lines)
 	}
 	clustertest.WaitFor(t, "the agent's logs", func() bool {
-		some, err := runCommand(ctx, h, "logs", "-c", application, "--task", "worker:0", "-n", "1")
+		some, err := runCommand(ctx, t, h, "logs", "-c", application, "--task", "worker:0", "-n", "1")
 		if strings.Contains(some, "[driver]") || err != nil && !strings.Contains(some, "are not there yet") {
 			t.Fatalf("the agent's logs: %v\n%s", err, some)
 		}
@@ -273,10 +274,10 @@ func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name
 // listsBothApplications: the history of a running cluster lists its ended application and its present one.
 func listsBothApplications(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name, before, now string) {
 	t.Helper()
-	if out, err := runCommand(ctx, h, "history", "-c", name); err != nil || !strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
+	if out, err := runCommand(ctx, t, h, "history", "-c", name); err != nil || !strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
 		t.Errorf("history: %v\n%s", err, out)
 	}
-	if out, err := runCommand(ctx, h, "logs", "-c", now, "--task", "worker:0"); err != nil || strings.Contains(out, "worker:1") {
+	if out, err := runCommand(ctx, t, h, "logs", "-c", now, "--task", "worker:0"); err != nil || strings.Contains(out, "worker:1") {
 		t.Errorf("logs of %s: %v\n%s", now, err, out)
 	}
 }
@@ -289,7 +290,7 @@ func runFailing(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name s
 		t.Fatal(err)
 	}
 	args = append([]string{"run", "--backend", "yarn", "--name", name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}, args...)
-	cmd := exec.CommandContext(ctx, program, append(args, "fails.py", "there")...)
+	cmd := exec.CommandContext(ctx, clustertest.Program(t), append(args, "fails.py", "there")...)
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 17 || !strings.Contains(string(out), "in a container there") {

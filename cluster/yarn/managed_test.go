@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,10 +38,13 @@ func managed(t testing.TB, y *hadooptest.Cluster) clustertest.Harness {
 	return h
 }
 
+// TestSmoke: the backend works with a driver in a container.
+func TestSmoke(t *testing.T) { clustertest.Smoke(t, managed(t, sharedHadoop(t))) }
+
 // TestManaged: a cluster whose driver runs in a container passes the same suite, survives the death of the
 // driver proxy, and leaves nothing behind.
 func TestManaged(t *testing.T) {
-	h, environments := sharedHadoop(t)
+	h := sharedHadoop(t)
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t, h)) })
 	t.Run("its page is served through YARN's proxy only", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("TensorBoard through YARN's proxy", func(t *testing.T) { t.Parallel(); showsTensorBoard(t, h) })
@@ -51,7 +53,7 @@ func TestManaged(t *testing.T) {
 	t.Run("event files are copied to this machine", func(t *testing.T) { showsEvents(t, h) })
 	t.Run("a browser on this machine reads lines by HTTP", func(t *testing.T) { t.Parallel(); servesLines(t, h) })
 	t.Run("a killed application is reported as such", func(t *testing.T) { t.Parallel(); reportsKilled(t, h) })
-	t.Run("shipped artifacts", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, environments) })
+	t.Run("shipped artifacts", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, h.Environments()) })
 	t.Run("the command line returns the program's exit code, and YARN has the run's final status", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
 	t.Run("a results folder on this machine is rejected", func(t *testing.T) { refusesFolder(t, h) })
 }
@@ -76,38 +78,6 @@ func openHDFS(t testing.TB, h *hadooptest.Cluster) *hdfs.FS {
 		t.Fatal(err)
 	}
 	return store
-}
-
-// checkLeftovers checks that every application has finished and that its folder on HDFS is removed.
-func checkLeftovers(t testing.TB, h *hadooptest.Cluster) {
-	t.Helper()
-	conf, user := hadoop(t, h)
-	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
-	defer cancel()
-	client, err := protocol.NewClient(conf, user, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	var apps []*yarnpb.ApplicationReport
-	clustertest.WaitFor(t, "the end of the applications", func() bool {
-		apps, err = client.Applications(ctx)
-		return err == nil && !slices.ContainsFunc(apps, func(a *yarnpb.ApplicationReport) bool { return !protocol.Ended(a.GetYarnApplicationState()) })
-	})
-	if err != nil || len(apps) == 0 {
-		t.Errorf("the applications are %v: %v", apps, err)
-	}
-	for _, a := range apps {
-		if !protocol.Ended(a.GetYarnApplicationState()) {
-			t.Errorf("%s is %s", protocol.ApplicationName(a.GetApplicationId()), a.GetYarnApplicationState())
-		}
-	}
-	store := openHDFS(t, h)
-	defer store.Close()
-	kept, err := store.List(ctx, ".tfcluster/applications")
-	for _, k := range kept {
-		t.Errorf("%s is left on HDFS: %v", k.Name(), err)
-	}
 }
 
 // report returns YARN's report of a cluster's application.
@@ -189,7 +159,7 @@ func survivesProxyDeath(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
-	client, err := client.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, clustertest.Program(t), c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +191,7 @@ func refusesFolder(t *testing.T, h *hadooptest.Cluster) {
 	m := managed(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	_, err := client.Launch(ctx, program, &clusterpb.ReserveRequest{
+	_, err := client.Launch(ctx, clustertest.Program(t), &clusterpb.ReserveRequest{
 		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(m.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {

@@ -28,7 +28,7 @@ func silentDriverRequest(t *testing.T, h *hadooptest.Cluster, name string) clust
 	}
 	t.Cleanup(func() { ln.Close() })
 	return cluster.Request{
-		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
+		Cluster: name, Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{

@@ -2,12 +2,10 @@ package yarn_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,27 +21,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// program is the binary under test, built once.
-var program string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tfcluster-yarn-test")
-	if err == nil {
-		if program, err = clustertest.Build(dir); err == nil {
-			// The tests' clusters must not appear among the user's.
-			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := clustertest.Main(m, engine)
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m, engine)) }
 
 // startHadoop starts a Hadoop of the test's own. The test runs in parallel with others.
 func startHadoop(t *testing.T, o hadooptest.Options) *hadooptest.Cluster {
@@ -70,37 +48,23 @@ func hadoopEnv(h *hadooptest.Cluster) []string {
 func harness(t testing.TB, h *hadooptest.Cluster) clustertest.Harness {
 	t.Helper()
 	return clustertest.Harness{
-		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: engineOptions(h)},
+		Program: clustertest.Program(t), Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: engineOptions(h)},
 	}
 }
 
-// shared is the Hadoop that is shared by tests that neither kill its daemons nor need other settings.
-type shared struct {
-	*hadooptest.Cluster
-	environments string // the folder in which agents unpack shipped environments
-}
+// engine is the Hadoop of tests that neither kill its daemons nor need other settings.
+var engine = clustertest.Share(hadooptest.Shared)
 
-var engine = clustertest.Share(func(t testing.TB) shared {
-	environments := filepath.Join(t.TempDir(), "environments")
-	h := hadooptest.Start(t, hadooptest.Options{
-		// A master may be away for a minute before its tasks are stopped; the expiry must be longer.
-		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
-	})
-	t.Cleanup(func() { checkLeftovers(t, h) })
-	return shared{h, environments}
-})
-
-// sharedHadoop returns the shared Hadoop and the folder in which its agents unpack shipped environments.
-func sharedHadoop(t *testing.T) (h *hadooptest.Cluster, environments string) {
+// sharedHadoop returns the shared Hadoop. The test runs in parallel with others.
+func sharedHadoop(t *testing.T) *hadooptest.Cluster {
 	t.Helper()
 	clustertest.FindPython(t) // skips the test before Hadoop is started
 	t.Parallel()
-	s := engine.Get(t)
-	return s.Cluster, s.environments
+	return engine.Get(t)
 }
 
 func TestSuite(t *testing.T) {
-	h, _ := sharedHadoop(t)
+	h := sharedHadoop(t)
 	clustertest.Suite(t, harness(t, h))
 	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t, h)) })
 	t.Run("container logs are read", func(t *testing.T) { readsLogs(t, h) })
@@ -212,7 +176,7 @@ func reportsUnreachableDriver(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
+		Cluster: "unreachable", Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{

@@ -10,19 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// install builds tfcluster and installs it into a new prefix.
+// install installs tfcluster into a new prefix.
 func install(t *testing.T) (prefix string) {
 	t.Helper()
-	root := repository(t)
+	root, binary := repository(t), clustertest.Program(t)
 	prefix = t.TempDir()
-	binary := filepath.Join(prefix, "tfcluster")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
 	python := filepath.Join(root, ".venv", "bin", "python")
 	board := filepath.Join(root, ".venv-tensorboard", "bin", "python")
 	for _, p := range []string{python, board} {

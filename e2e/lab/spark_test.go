@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,7 +22,7 @@ func TestSpark(t *testing.T) {
 		t.Skip("short: starts Spark, JupyterLab, TensorFlow, TensorBoard and a browser")
 	}
 	prefix := install(t)
-	engine := sparktest.Start(t, sparktest.Options{Python: filepath.Join(repository(t), ".venv", "bin", "python"), Defaults: map[string]string{"spark.executor.memory": "512m"}})
+	engine := sparktest.Shared(t, map[string]string{"spark.executor.memory": "512m"})
 	s := Start(t, prefix, sparkEnvironment(engine)...)
 	train, evaluate, board := s.copyNotebook(t, "04-spark.ipynb"), s.copyNotebook(t, "04-spark-evaluate.ipynb"), s.copyNotebook(t, "04-spark-tensorboard.ipynb")
 
@@ -76,11 +77,12 @@ func killWhileTraining(t *testing.T, c *sparktest.Cluster, checkpoint string) {
 		return err == nil
 	})
 	s, err := c.State()
-	if err != nil || len(s.Active) != 1 {
+	notebooks := slices.IndexFunc(s.Active, func(a sparktest.Application) bool { return a.Name == "digits" })
+	if err != nil || notebooks < 0 {
 		t.Errorf("the master has %+v, %v", s, err)
 		return
 	}
-	executors := c.Executors(s.Active[0].ID)
+	executors := c.Executors(s.Active[notebooks].ID)
 	if len(executors) != 2 {
 		t.Errorf("executors %+v", executors)
 		return

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 	"github.com/tfcluster/tfcluster/tensorboard"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(clustertest.Main(m))
 }
 
 // writeRuns writes the event files of two runs without TensorFlow.

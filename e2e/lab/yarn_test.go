@@ -3,7 +3,6 @@ package lab
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
@@ -17,7 +16,7 @@ func TestYARN(t *testing.T) {
 		t.Skip("short: starts Hadoop, JupyterLab, TensorFlow seven times and a browser")
 	}
 	prefix := install(t)
-	h := hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute})
+	h := hadooptest.Shared(t)
 	s := Start(t, prefix, "HADOOP_CONF_DIR="+h.Conf)
 	evening, morning := s.copyNotebook(t, "05-yarn.ipynb"), s.copyNotebook(t, "05-yarn-morning.ipynb")
 	r := s.RunNotebook(

@@ -14,33 +14,34 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
+// hadoop is the Hadoop of all tests.
+var hadoop = clustertest.Share(hadooptest.Shared)
+
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m, hadoop)) }
+
 // limit bounds one notebook: seven processes import TensorFlow, perhaps on a loaded machine.
 const limit = 8 * time.Minute
 
 // reader simulates a user with the notebooks and an installed kernel.
 type reader struct {
-	t      *testing.T
-	python string
-	prefix string
-	folder string // of the notebooks
-	env    []string
+	t       *testing.T
+	python  string
+	program string // the tfcluster binary
+	prefix  string
+	folder  string // of the notebooks
+	env     []string
 }
 
 func newReader(t *testing.T, h *hadooptest.Cluster, python string) *reader {
 	t.Helper()
-	r := &reader{t: t, python: python, prefix: t.TempDir(), folder: t.TempDir()}
-	if _, err := clustertest.Build(r.prefix); err != nil {
-		t.Fatal(err)
-	}
+	r := &reader{t: t, python: python, program: clustertest.Program(t), prefix: t.TempDir(), folder: t.TempDir()}
 	r.env = append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf, "TFCLUSTER_HOME="+filepath.Join(r.prefix, "state"))
-	r.run(r.program(), "install", "--prefix", r.prefix, "--python", python)
+	r.run(r.program, "install", "--prefix", r.prefix, "--python", python)
 	t.Cleanup(func() {
-		_, _ = r.command(r.program(), "shutdown", "--force", "-c", "overnight") // after a failed test; otherwise there is no such cluster
+		_, _ = r.command(r.program, "shutdown", "--force", "-c", "overnight") // after a failed test; otherwise there is no such cluster
 	})
 	return r
 }
-
-func (r *reader) program() string { return filepath.Join(r.prefix, "tfcluster") }
 
 func (r *reader) command(args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
@@ -134,7 +135,7 @@ func TestOvernight(t *testing.T) {
 		t.Skip("short: starts Hadoop and TensorFlow seven times")
 	}
 	python := clustertest.FindPython(t)
-	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute}), python)
+	r := newReader(t, hadoop.Get(t), python)
 	r.copyFile(notebooks, "mnist.py")
 	contains(t, "the evening", r.execute(notebooks, "05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "continues after this kernel shuts down")
 	text := r.execute(notebooks, "05-yarn-morning.ipynb")
@@ -152,7 +153,7 @@ func TestFeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: starts Hadoop")
 	}
-	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2}), clustertest.FindPython(t))
+	r := newReader(t, hadoop.Get(t), clustertest.FindPython(t))
 	contains(t, "the notebook", r.execute("testdata", "feed.ipynb"),
 		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "equal batches: True 10001", "1 record left out",
 		"records not read", "ValueError: enough: ", "the feed begins again at the first record", "restarted: 20003 {2} 2", "released in")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -60,7 +61,8 @@ type Cluster struct {
 	home    string // pyspark's folder, which has the layout of a SPARK_HOME
 	archive string // of Spark's classes; "" if there is none
 	scala   string // the Scala version of its jars
-	dir     string
+	dir     string // of the daemons
+	conf    string // the folder with spark-defaults.conf of sessions
 	marker  string // a variable in the environment of all processes that the daemons start
 	mu      sync.Mutex
 	daemons []*daemon // the master, then the workers; guarded by mu
@@ -68,15 +70,15 @@ type Cluster struct {
 
 // Start starts a master and workers and waits until all have registered. It skips the test if Java or
 // pyspark is missing. They are stopped at the end of the test, which fails if an application or a process
-// is left then. Sessions must be stopped before.
+// is left then. Sessions must be stopped before. Start skips the test in short mode.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, opts: opts.withDefaults(t), marker: "TFCLUSTER_SPARKTEST=" + rand.Text()}
-	c.Python, c.java, c.home = c.opts.Python, findJava(t), Home(t, c.opts.Python)
+	c := newCluster(t, opts)
+	c.marker = "TFCLUSTER_SPARKTEST=" + rand.Text()
 	c.scala = scalaOf(t, c.home)
-	c.archive = classArchive(t, c.Python, c.java, c.home)
 	c.dir = t.TempDir()
-	if err := c.configure(); err != nil {
+	c.conf = filepath.Join(c.dir, "conf")
+	if err := errors.Join(os.Mkdir(c.Work(), 0o700), c.configure()); err != nil {
 		t.Fatalf("set up Spark: %v", err)
 	}
 	t.Cleanup(c.stop)
@@ -89,6 +91,18 @@ func Start(t testing.TB, opts Options) *Cluster {
 		c.start(c.worker())
 	}
 	c.await("the workers' registration", func(s State) bool { return len(s.Alive()) == c.opts.Workers })
+	return c
+}
+
+// newCluster returns a cluster without daemons.
+func newCluster(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short: needs Spark")
+	}
+	c := &Cluster{t: t, opts: opts.withDefaults(t)}
+	c.Python, c.java, c.home = c.opts.Python, findJava(t), Home(t, c.opts.Python)
+	c.archive = classArchive(t, c.Python, c.java, c.home)
 	return c
 }
 
@@ -117,8 +131,8 @@ func (c *Cluster) KillWorker(i int) {
 // Environment returns the environment of a process that starts sessions on the cluster: the test's, without
 // settings of another Spark, and with pyspark's folder as SPARK_HOME.
 func (c *Cluster) Environment() []string {
-	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"),
-		"SPARK_CONF_DIR="+filepath.Join(c.dir, "conf"), "PYSPARK_PYTHON="+c.Python)
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"),
+		"SPARK_CONF_DIR="+c.conf, "PYSPARK_PYTHON="+c.Python)
 }
 
 // environ returns the test's environment without the settings of another Spark.
@@ -183,12 +197,10 @@ func scalaOf(t testing.TB, home string) string {
 	return version
 }
 
-// configure creates the cluster's folders and the settings of its sessions.
+// configure creates the folder of sessions with their settings.
 func (c *Cluster) configure() error {
-	for _, dir := range []string{"conf", "local", "work"} {
-		if err := os.Mkdir(filepath.Join(c.dir, dir), 0o700); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Join(c.conf, "local"), 0o700); err != nil {
+		return err
 	}
 	settings := map[string]string{"spark.driver.extraJavaOptions": jvmFlags, "spark.executor.extraJavaOptions": c.JVMOptions(), "spark.ui.port": "0"}
 	maps.Copy(settings, c.opts.Defaults)
@@ -196,7 +208,7 @@ func (c *Cluster) configure() error {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&b, "%s %s\n", name, settings[name])
 	}
-	return os.WriteFile(filepath.Join(c.dir, "conf", "spark-defaults.conf"), []byte(b.String()), 0o600)
+	return os.WriteFile(filepath.Join(c.conf, "spark-defaults.conf"), []byte(b.String()), 0o600)
 }
 
 var (
@@ -248,7 +260,7 @@ func (c *Cluster) command(class, host string) []string {
 }
 
 func (c *Cluster) daemonEnvironment(host string) []string {
-	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"), c.marker)
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"), c.marker)
 }
 
 // start starts a daemon and adds it to the cluster.

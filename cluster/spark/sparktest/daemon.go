@@ -12,7 +12,8 @@ import (
 type daemon struct {
 	name, log string
 	args, env []string
-	cmd       *exec.Cmd
+	pid       int
+	cmd       *exec.Cmd     // nil if another process has started it
 	done      chan struct{} // closed when the process has ended
 }
 
@@ -37,7 +38,11 @@ func (d *daemon) start(dir string) error {
 			_ = d.cmd.Wait() // the log shows how it ended
 		}
 	}()
-	return <-started
+	if err := <-started; err != nil {
+		return err
+	}
+	d.pid = d.cmd.Process.Pid
+	return nil
 }
 
 // kill kills the daemon, but not the processes it has started, and waits for its end.

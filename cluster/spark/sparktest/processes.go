@@ -33,7 +33,7 @@ func (c *Cluster) Executors(app string) []Executor {
 			continue
 		}
 		c.mu.Lock()
-		e.Worker = max(-1, slices.IndexFunc(c.daemons, func(d *daemon) bool { return d.cmd.Process.Pid == p.parent })-1)
+		e.Worker = max(-1, slices.IndexFunc(c.daemons, func(d *daemon) bool { return d.pid == p.parent })-1)
 		c.mu.Unlock()
 		found = append(found, e)
 	}
@@ -92,7 +92,7 @@ func (c *Cluster) startedProcesses() []process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(c.processes(), func(p process) bool {
-		return slices.ContainsFunc(c.daemons, func(d *daemon) bool { return d.cmd.Process.Pid == p.PID })
+		return slices.ContainsFunc(c.daemons, func(d *daemon) bool { return d.pid == p.PID })
 	})
 }
 

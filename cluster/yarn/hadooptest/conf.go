@@ -242,6 +242,8 @@ func (c *Cluster) nodeSite(i int) properties {
 		"yarn.nodemanager.amrmproxy.address":         at(8049),
 		"yarn.nodemanager.local-dirs":                filepath.Join(dir, "local"),
 		"yarn.nodemanager.log-dirs":                  filepath.Join(dir, "logs"),
+		// Agents in containers do not use the folders of the user who runs the tests.
+		"yarn.nodemanager.admin-env": strings.Join(append(c.gpuEnvironment(i), "TFCLUSTER_CACHE="+c.Environments()), ","),
 	}
 	maps.Copy(p, c.gpuSite(i))
 	return p

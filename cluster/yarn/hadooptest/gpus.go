@@ -73,19 +73,24 @@ func (c *Cluster) MendGPUs(i int) {
 	}
 }
 
-// gpuSite returns a NodeManager's properties for its GPUs, and the environment of its containers:
-// nvidia-smi's folder, since bash has a different PATH there, and the folder of this cluster's GPU locks.
+// gpuEnvironment returns variables of a NodeManager's containers: nvidia-smi's folder, since bash has a different
+// PATH there, and the folder of this cluster's GPU locks.
+func (c *Cluster) gpuEnvironment(i int) []string {
+	if c.options.GPUs == 0 {
+		return nil
+	}
+	path := filepath.Dir(c.smiPath(i)) + string(os.PathListSeparator) + os.Getenv("PATH")
+	return []string{"PATH=" + path, "TFCLUSTER_GPU_LOCKS=" + filepath.Join(c.dir, "gpu-locks")}
+}
+
+// gpuSite returns a NodeManager's properties for its GPUs.
 func (c *Cluster) gpuSite(i int) properties {
 	if c.options.GPUs == 0 {
 		return nil
 	}
-	const env, plugins = "yarn.nodemanager.admin-env", "yarn.nodemanager.resource-plugins"
+	const plugins = "yarn.nodemanager.resource-plugins"
 	bin := filepath.Dir(c.smiPath(i))
-	variables := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "TFCLUSTER_GPU_LOCKS=" + filepath.Join(c.dir, "gpu-locks")}
-	if more := c.options.Site[env]; more != "" {
-		variables = append(variables, more)
-	}
-	p := properties{env: strings.Join(variables, ",")}
+	p := properties{}
 	if i >= c.options.GPUPlugins {
 		p["yarn.nodemanager.resource-type.yarn.io/gpu"] = strconv.Itoa(c.options.GPUs)
 		return p

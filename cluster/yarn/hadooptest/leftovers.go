@@ -13,8 +13,9 @@ import (
 // endLimit is how long containers may take to end after their application.
 const endLimit = 20 * time.Second
 
-// Containers returns the commands of the processes in containers, by process ID.
-func (c *Cluster) Containers() map[int]string {
+// Containers returns the commands of the processes in an application's containers, by process ID; "" stands for all
+// applications.
+func (c *Cluster) Containers(application string) map[int]string {
 	found := map[int]string{}
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -22,7 +23,7 @@ func (c *Cluster) Containers() map[int]string {
 	}
 	for _, d := range dirs {
 		cwd, err := os.Readlink(filepath.Join(d, "cwd"))
-		if err != nil || !strings.HasPrefix(cwd, c.dir+"/node") {
+		if err != nil || !strings.HasPrefix(cwd, c.dir+"/node") || !strings.Contains(cwd, application) {
 			continue // ended meanwhile, or not in a container
 		}
 		cmdline, err := os.ReadFile(filepath.Join(d, "cmdline"))
@@ -41,8 +42,8 @@ func (c *Cluster) checkLeftovers() {
 	if c.ResourceManager == nil {
 		return
 	}
-	left := c.Containers()
-	for end := time.Now().Add(endLimit); len(left) > 0 && time.Now().Before(end) && !c.t.Failed(); left = c.Containers() {
+	left := c.Containers("")
+	for end := time.Now().Add(endLimit); len(left) > 0 && time.Now().Before(end) && !c.t.Failed(); left = c.Containers("") {
 		time.Sleep(50 * time.Millisecond)
 	}
 	for pid, command := range left {
@@ -59,7 +60,7 @@ func (c *Cluster) KillContainer(pid int) {
 
 // killLeftovers kills the processes that checkLeftovers found; their NodeManagers have ended by now.
 func (c *Cluster) killLeftovers() {
-	for pid := range c.Containers() {
+	for pid := range c.Containers("") {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 	}
 }

@@ -58,9 +58,12 @@ type Cluster struct {
 // startLimit is how long the daemons may take to become ready on a loaded machine.
 const startLimit = 5 * time.Minute
 
-// Start starts a Hadoop that runs until the test ends.
+// Start starts a Hadoop that runs until the test ends. It skips the test in short mode.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("short: starts Hadoop")
+	}
 	if o.MasterExpiry == 0 {
 		o.MasterExpiry = 20 * time.Second
 	}

@@ -18,7 +18,7 @@ func (m *master) awaitProcesses(command string, n int) {
 	m.t.Helper()
 	m.until("containers run", func(protocol.Heartbeat) bool {
 		found := 0
-		for _, running := range m.y.hadoop.Containers() {
+		for _, running := range m.y.hadoop.Containers("") {
 			if running == command {
 				found++
 			}
@@ -185,7 +185,7 @@ func testNodeLost(t *testing.T, y *yarn) {
 	}
 	m.finish()
 	y.hadoop.NodeManagers[1].Start()
-	for pid, words := range y.hadoop.Containers() {
+	for pid, words := range y.hadoop.Containers("") {
 		t.Logf("left by the killed NodeManager, killed by the test: %d %s", pid, words)
 		y.hadoop.KillContainer(pid)
 	}
