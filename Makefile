@@ -12,10 +12,11 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help soak build release wheel licenses venv install demo lab test prepare test-matrix test-go test-ext test-long test-frameworks test-python test-rdma lint fmt bench notebooks proto ext check-proto lock clean hadoop
+.PHONY: help soak build release wheel licenses venv install demo lab test prepare lint fmt bench notebooks proto ext check-proto lock clean hadoop
+.PHONY: test-engines test-matrix test-unit test-ext test-python test-backends test-notebooks engines-backends engines-notebooks test-long test-frameworks test-rdma
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: $(BIN) ## bin/tfcluster
 
@@ -63,11 +64,29 @@ demo: install ## reserve, train, fail, run again: the notebooks, executed headle
 lab: install ## JupyterLab with the kernel
 	$(VENV)/bin/jupyter lab --notebook-dir notebooks
 
-test: prepare ## all tests
-	$(MAKE) --no-print-directory lint check-proto test-ext test-go test-python
+# Tests are in two tiers (CONTRIBUTING.md). Both use one program, built once, and share a Hadoop and a Spark, which
+# e2e/engines starts. Reports of the tests' times are below .test.
+REPORTS := .test
+ENGINES := $(REPORTS)/engines
+test test-engines: export TFCLUSTER_TEST_PROGRAM := $(CURDIR)/$(BIN)
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --output-sync=target
+
+test: prepare $(BIN) $(ENGINES) ## the tests of every change, 15 minutes: lint, all unit tests, each backend, verb and front end
+	@rm -f $(REPORTS)/test-*.xml
+	$(SIDE_BY_SIDE) -j2 test-unit lint check-proto test-ext test-python
+	$(ENGINES) $(SIDE_BY_SIDE) -j2 test-backends test-notebooks
+	@.ci/slowest $(REPORTS)/test-*.xml
+
+test-engines: prepare $(BIN) $(ENGINES) ## the other tests, 25 minutes: every backend whole, faults, notebooks, the browser
+	@rm -f $(REPORTS)/engines-*.xml
+	$(ENGINES) $(SIDE_BY_SIDE) -j2 engines-backends engines-notebooks
+	@.ci/slowest $(REPORTS)/engines-*.xml
+
+$(ENGINES): $(SOURCES)
+	go build -o $@ ./e2e/engines
 
 # What the tests need and a fresh machine lacks; make -j makes it side by side.
-prepare: venv .jax/.done e2e/lab/node_modules jupyter-ext/node_modules hadoop .bin/golangci-lint .bin/protoc-gen-go .bin/protoc-gen-go-grpc .venv-proto/.done $(WHEELENV)/.done
+prepare: venv .jax/.done e2e/lab/node_modules jupyter-ext/node_modules hadoop .bin/golangci-lint .bin/gotestsum .bin/protoc-gen-go .bin/protoc-gen-go-grpc .venv-proto/.done $(WHEELENV)/.done
 
 # JAX, for the tests that put it on PYTHONPATH: TensorFlow imports it where it is installed, and every task would.
 .jax/.done: requirements/jax.txt $(VENV)/.done
@@ -99,9 +118,34 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 	mvn -q -B -f cluster/yarn/hadooptest/pom.xml -Dhadoop.version=$(HADOOP_VERSION) dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(JARS) \
 	&& touch $(JARS)/.done || echo "Maven cannot fetch Hadoop $(HADOOP_VERSION): the tests on HDFS and YARN are skipped"
 
-test-go:
+# Packages whose tests need a running engine or the program; the others' tests are unit tests. A few unit tests are
+# long, and shorter with -short.
+WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/...
+ONLY_ENGINES := /cluster/local$$|/e2e/
+LONG_UNITS := ./cluster/logstore
+SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell)$$
+GOTEST = .bin/gotestsum --format pkgname --format-icons text --junitfile $(REPORTS)/$@.xml --
+PYTEST = $(PY) -m pytest -q -n 2 --dist worksteal --junitxml $(REPORTS)/$@.xml
+
+test-unit:
+	$(GOTEST) -race -short -timeout 20m $$(go list ./... | grep -Ev '$(ONLY_ENGINES)')
+
+test-python:
+	$(PYTEST) cluster/python/tests
+
+test-backends:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
-	.ci/go-test -race -timeout 20m ./...
+	$(GOTEST) -timeout 20m -run '$(SMOKE)' $(WITH_ENGINES)
+
+test-notebooks:
+	$(PYTEST) -m "not engines" e2e/tests
+
+engines-backends:
+	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
+	$(GOTEST) -timeout 30m -skip '$(SMOKE)' $(WITH_ENGINES) $(LONG_UNITS)
+
+engines-notebooks:
+	$(PYTEST) -m engines e2e/tests
 
 # The committed bundle is what the sources give, byte for byte.
 test-ext: jupyter-ext/node_modules ## the JupyterLab extension: types, eslint, prettier, jest, its bundle
@@ -112,9 +156,9 @@ test-ext: jupyter-ext/node_modules ## the JupyterLab extension: types, eslint, p
 # The backends against the other versions of their engines, whole.
 OTHER_HADOOP := 3.4.3
 test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3.4 beside 3.3
-	TFCLUSTER_TEST_PYTHON=$(CURDIR)/.venv-spark35/bin/python .ci/go-test -race -timeout 30m ./cluster/spark/...
+	TFCLUSTER_TEST_PYTHON=$(CURDIR)/.venv-spark35/bin/python .bin/gotestsum -- -race -timeout 30m ./cluster/spark/...
 	$(MAKE) --no-print-directory hadoop HADOOP_VERSION=$(OTHER_HADOOP)
-	TFCLUSTER_TEST_HADOOP=$(OTHER_HADOOP) .ci/go-test -race -timeout 30m ./cluster/hdfs/... ./cluster/yarn/...
+	TFCLUSTER_TEST_HADOOP=$(OTHER_HADOOP) .bin/gotestsum -- -race -timeout 30m ./cluster/hdfs/... ./cluster/yarn/...
 
 .venv-spark35/.done: requirements/spark35.txt
 	$(PYTHON) -m venv .venv-spark35
@@ -126,13 +170,13 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
 test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
-	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
+	TFCLUSTER_TEST_SEQUENCES=10000 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
 	TFCLUSTER_ROUNDS=5 $(PY) -m pytest -q e2e/tests/test_why.py -k "culprits and not torch"
-	.ci/go-test -timeout 10m -count=1 -v -run 'TestHub$$' ./e2e/lab
-	TFCLUSTER_TEST_PANEL_SECONDS=300 .ci/go-test -timeout 20m -count=1 -v -run 'TestPanelForLong$$' ./e2e/lab
-	TFCLUSTER_TEST_WHEELS=1 .ci/go-test -timeout 30m -count=1 -v -run 'TestOtherMachine|TestRelease' ./wheel
+	.bin/gotestsum --format testname -- -timeout 10m -count=1 -run 'TestHub$$' ./e2e/lab
+	TFCLUSTER_TEST_PANEL_SECONDS=300 .bin/gotestsum --format testname -- -timeout 20m -count=1 -run 'TestPanelForLong$$' ./e2e/lab
+	TFCLUSTER_TEST_WHEELS=1 .bin/gotestsum --format testname -- -timeout 30m -count=1 -run 'TestOtherMachine|TestRelease' ./wheel
 	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py
 
 # Half of the time each: tfcluster.collective, then Keras's fit.
@@ -149,9 +193,8 @@ $(RDMA_TESTS): .rdma/%.test:
 test-rdma: $(RDMA_TESTS) ## collective calls by RDMA over soft-RoCE, in a guest of qemu with Debian's kernel
 	@e2e/rdma/guest.sh 600 e2e/rdma/tests.sh e2e/rdma/latency.sh $(RDMA_TESTS); status=$$?; [ $$status = 77 ] || exit $$status
 
-test-python:
-	$(PY) -m pytest -q cluster/python/tests
-	$(PY) -m pytest -q e2e/tests
+.bin/gotestsum:
+	GOBIN=$(CURDIR)/.bin go install gotest.tools/gotestsum@v1.13.0
 
 .bin/golangci-lint:
 	GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -215,4 +258,4 @@ licenses: ## wheel/licenses.txt, those of the Go modules in the program
 	$(PYTHON) wheel/licenses.py
 
 clean: ## what was built and installed here
-	rm -rf bin build dist .bin .hadoop .rdma .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto $(WHEELENV) notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin build dist .bin .test .hadoop .rdma .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto $(WHEELENV) notebooks/tfcluster-runs tfcluster-runs
