@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,65 +164,6 @@ func findJupyter(t *testing.T) string {
 		t.Skipf("missing: JupyterLab in the project's Python environment (%s)", path)
 	}
 	return path
-}
-
-// TestBuiltFilesAreFresh builds the extension again and compares the files.
-func TestBuiltFilesAreFresh(t *testing.T) {
-	t.Parallel()
-	modules, err := filepath.Abs("node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(modules, "@jupyter", "builder")); err != nil {
-		t.Skip("missing: jupyter-ext/node_modules (npm ci in jupyter-ext)")
-	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("missing: npm")
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"src", "style", "schema"} {
-		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"package.json", "tsconfig.json", "bundle.config.cjs"} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	// A symbolic link does not work: the bundler orders modules outside of its folder differently.
-	if err := exec.CommandContext(ctx, "cp", "-al", modules, dir).Run(); err != nil {
-		t.Skipf("missing: hard links from jupyter-ext/node_modules to %s (another disk)", dir)
-	}
-	cmd := exec.CommandContext(ctx, "npm", "run", "build")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm run build: %v\n%s", err, out)
-	}
-	got, want := files(t, "labextension"), files(t, filepath.Join(dir, "labextension"))
-	if g, w := names(got), names(want); !slices.Equal(g, w) {
-		t.Fatalf("labextension has %v, a new build %v; run npm run build in jupyter-ext", g, w)
-	}
-	for name := range want {
-		if got[name] != want[name] {
-			t.Errorf("labextension/%s differs from a new build; run npm run build in jupyter-ext", name)
-		}
-	}
-}
-
-func names(of map[string]string) []string {
-	var all []string
-	for name := range of {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // TestLockHoldsNoAddresses: the lock file has no registry's addresses, since users may have different

@@ -221,7 +221,11 @@ func (p *pair) shrink(s sequence, diff string) (sequence, string) {
 // the first one.
 func TestSequences(t *testing.T) {
 	t.Parallel()
-	count, first := number(t, "TFCLUSTER_TEST_SEQUENCES", shortRun), number(t, "TFCLUSTER_TEST_SEED", 1)
+	run := shortRun
+	if testing.Short() {
+		run /= 4
+	}
+	count, first := number(t, "TFCLUSTER_TEST_SEQUENCES", run), number(t, "TFCLUSTER_TEST_SEED", 1)
 	workers := 1
 	if count > shortRun {
 		workers = longWorkers

@@ -56,6 +56,9 @@ func encrypts(python string) bool {
 // channels.
 func TestSuites(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: runs two suites three times each, on a kernel that is another process")
+	}
 	python, data := kernelspecs(t)
 	for _, suite := range []string{"jkt.py", "features.py"} {
 		t.Run(suite, func(t *testing.T) {
@@ -87,6 +90,9 @@ func TestSuites(t *testing.T) {
 // Ensure Jupyter's transport_encryption does what it says, as encryption.py has it.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: runs a suite on a kernel that is another process")
+	}
 	python, data := kernelspecs(t)
 	if !encrypts(python) {
 		t.Skip("jupyter_client is older than 8.9, or libzmq has no CURVE")
