@@ -57,24 +57,28 @@ func (d *Dispatch) addRoute(s *session) {
 // Produce connects a producer with a holder; feed is what its certificate is for. It takes the connection and returns
 // at once.
 func (d *Dispatch) Produce(conn net.Conn, feed string) {
-	if reason := d.connect(conn, feed); reason != "" {
+	if reason, ok := d.connect(conn, feed); !ok {
 		line, _ := json.Marshal(map[string]string{"op": "stop", "reason": reason}) // never fails
 		_, _ = conn.Write(append(line, '\n'))                                      // before the deadline of the handshake
 		time.AfterFunc(linger, func() { _ = conn.Close() })                        // closing at once might discard the line
 	}
 }
 
-// connect chooses a holder for a connection, or returns why there is none.
-func (d *Dispatch) connect(conn net.Conn, feed string) (refused string) {
+// connect chooses a holder for a connection, or returns why there is none. Of a feed that is over but not forgotten the
+// producer hears what the holders have told the others: they refuse it only once it has spoken.
+func (d *Dispatch) connect(conn net.Conn, feed string) (refused string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.on
 	if s == nil || s.route.name != feed {
-		return "this feed is over"
+		return "this feed is over", false
+	}
+	if p := s.feed.Progress(); p.Over {
+		return p.Fault, false // "" where nobody wants more
 	}
 	to := s.leastCarried()
 	if to == nil {
-		return "no program reads any more"
+		return "no program reads any more", false
 	}
 	d.connections++
 	n := d.connections
@@ -86,7 +90,7 @@ func (d *Dispatch) connect(conn net.Conn, feed string) (refused string) {
 	})}
 	d.waiting[n] = c
 	to.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Connect{Connect: &clusterpb.FeedConnect{Connection: n}}})
-	return ""
+	return "", true
 }
 
 // leastCarried returns the holder with the fewest connections of those whose program reads; nil if none reads.

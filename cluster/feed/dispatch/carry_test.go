@@ -299,10 +299,59 @@ func TestCarryRefused(t *testing.T) {
 	if m := hear(t, p.lines); m.Op != "stop" {
 		t.Errorf("a producer of a feed that has ended heard %+v", m)
 	}
-	refused("one of a feed that has ended", o.GetRoute().GetCertificate(), "this feed is over")
+	m := hear(t, b.producer(o.GetRoute().GetCertificate()).lines)
+	forgotten := m.Reason == "this feed is over" // its holders hear of its end before that
+	if m.Op != "stop" || !forgotten && m.Reason != "the client that read the source has ended" {
+		t.Errorf("one of a feed that has ended heard %+v", m)
+	}
+	b.noneWaits()
+}
+
+// noneWaits checks that no connection waits for a holder.
+func (b *bed) noneWaits() {
+	b.t.Helper()
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
 	if len(b.d.waiting) != 0 {
-		t.Errorf("%d connections wait", len(b.d.waiting))
+		b.t.Errorf("%d connections wait", len(b.d.waiting))
+	}
+}
+
+// TestCarryOver: a feed that is over goes on for its client until the run ends; a producer that connects meanwhile
+// hears at once what the others have heard.
+func TestCarryOver(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mode, want string
+		ends       func(c *fakeClient, h *fakeHolder, feed int64)
+	}{
+		"a program leaves": {
+			"inference", "worker:0 reads no more: inference needs a result for every record",
+			func(_ *fakeClient, h *fakeHolder, feed int64) {
+				h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: feed}}})
+			},
+		},
+		"everything was delivered": {"train", "", func(c *fakeClient, h *fakeHolder, feed int64) {
+			h.delivers(feed, 10)
+			c.fed(10)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, "worker:0", "worker:1")
+			hs := []*fakeHolder{b.attend("worker:0"), b.attend("worker:1")}
+			c := b.feeds(&clusterpb.FeedRequest{Mode: test.mode, Epochs: 1})
+			o := c.opened()
+			hs[0].began()
+			hs[0].reads(o.GetFeed())
+			test.ends(c, hs[0], o.GetFeed())
+			if over := hs[0].over(); over.GetReason() != test.want {
+				t.Fatalf("the feed is over: %v", over)
+			}
+			if m := hear(t, b.producer(o.GetRoute().GetCertificate()).lines); m.Op != "stop" || m.Reason != test.want {
+				t.Errorf("a producer heard %+v", m)
+			}
+			b.noneWaits()
+		})
 	}
 }
