@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"os/exec"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,6 +65,46 @@ func TestAgentKilledWithAnother(t *testing.T) {
 			}
 			for who, pid := range left {
 				awaitEnd(t, who, pid)
+			}
+		})
+	}
+}
+
+// headless is a task whose main thread has ended before another one: ps shows it as a zombie. Its child is in a session
+// of its own and has no mark.
+const headless = `
+import ctypes, os, subprocess, sys, threading, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, env={})
+def rest():
+    while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    print("child", child.pid, flush=True)
+    time.sleep(600)
+threading.Thread(target=rest).start()
+libc = ctypes.CDLL(None)
+libc.syscall(int(sys.argv[1]), 0)`
+
+// TestTaskWithoutMainThread: what such a task has started ends with it, while another task goes on.
+func TestTaskWithoutMainThread(t *testing.T) {
+	t.Parallel()
+	python := plainPython(t)
+	for name, want := range map[string]*clusterpb.WarmUp{"forker": {Plain: true}, "zygote": {Python: python}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCoordinator(t, want)
+			c.runAgent(nil)
+			c.warmed()
+			c.prepare(2, 0)
+			c.launch(c.command(2, "sh", "-c", "echo other $$; exec sleep 600"))
+			other := c.pidIn("other")
+			c.prepare(1, 0)
+			c.launch(c.command(1, python, "-c", headless, strconv.Itoa(unix.SYS_EXIT)))
+			child := c.pidIn("child")
+			c.endRun(1, 0)
+			c.exited(1)
+			awaitEnd(t, "the child", child)
+			if !alive(other) {
+				t.Error("another task has ended, too")
 			}
 		})
 	}

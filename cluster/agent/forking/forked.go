@@ -139,27 +139,19 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 		delete(c.pids, id)
 		return
 	}
-	if alive {
+	switch {
+	case number == unix.SIGKILL:
+		s.killTask(pid, id, alive)
+	case alive:
 		_ = unix.Kill(-pid, number) // here and below: a process that has ended is no error
-	}
-	if number != unix.SIGKILL && alive {
 		return
-	}
-	processes := proc.ReadTable()
-	for _, found := range processes.Below(os.Getpid()) {
-		ofSession := processes[found].Session == pid
-		if number != unix.SIGKILL {
-			if ofSession {
+	default:
+		processes := proc.ReadTable()
+		for _, found := range processes.Below(os.Getpid()) {
+			if processes[found].Session == pid {
 				_ = unix.Kill(found, number)
 			}
-			continue
 		}
-		_, task := s.children[found]
-		if (!task || found == pid) && (ofSession || (alive && processes.IsBelow(found, pid)) || proc.Mark(found, proc.TaskMarker) == id) {
-			_ = unix.Kill(found, number)
-		}
-	}
-	if number != unix.SIGKILL {
 		return
 	}
 	if !alive {
@@ -168,6 +160,40 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 	if len(s.children) == 0 {
 		proc.KillBelow() // daemons in sessions of their own may have no mark
 	}
+}
+
+// searches bounds the searches for a task's processes: each finds what has forked during the one before.
+const searches = 10
+
+// killTask kills all processes of a task. It searches before it kills: descendants without a mark, in sessions of their
+// own, are known as the task's only while it lives.
+func (s *forker) killTask(pid int, id string, alive bool) {
+	killed := map[int]bool{}
+	for range searches {
+		found := slices.DeleteFunc(s.processesOf(pid, id, alive), func(p int) bool { return killed[p] })
+		if alive && len(killed) == 0 {
+			_ = unix.Kill(-pid, unix.SIGKILL)
+		}
+		if len(found) == 0 {
+			return
+		}
+		for _, p := range found {
+			_ = unix.Kill(p, unix.SIGKILL)
+			killed[p] = true
+		}
+	}
+}
+
+// processesOf returns the processes of a task: of its session, those that it has started, and those with its mark.
+func (s *forker) processesOf(pid int, id string, alive bool) []int {
+	processes := proc.ReadTable()
+	return slices.DeleteFunc(processes.Below(os.Getpid()), func(found int) bool {
+		if _, task := s.children[found]; task && found != pid {
+			return true
+		}
+		return processes[found].Session != pid && !(alive && processes.IsBelow(found, pid)) &&
+			proc.Mark(found, proc.TaskMarker) != id
+	})
 }
 
 // reap reports the ends of tasks to their agents, and reaps orphans of tasks.

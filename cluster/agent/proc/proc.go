@@ -29,8 +29,9 @@ type Stat struct {
 	Started uint64 // clock ticks since the host's boot: tells processes of one pid apart
 }
 
-// Over returns whether the process has ended, even if it was not reaped yet.
-func (s Stat) Over() bool { return s.State == "Z" || s.State == "X" }
+// Over reports whether the process has ended, even if it was not reaped yet. State is its main thread's: where that has
+// ended before the others, the process lives, and is the parent of what it has started.
+func (s Stat) Over() bool { return s.State == "Z" && s.Threads < 2 || s.State == "X" }
 
 // Read reads the Stat of a process; ok is false if there is none.
 func Read(pid int) (stat Stat, ok bool) {

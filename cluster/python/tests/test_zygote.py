@@ -133,6 +133,38 @@ def test_a_tasks_processes_are_found() -> None:
             p.wait()
 
 
+HEADLESS = """
+import ctypes, subprocess, sys, threading, time
+print(subprocess.Popen(["sleep", "60"], start_new_session=True, env={}).pid, flush=True)
+threading.Thread(target=time.sleep, args=[60]).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_without_its_main_thread_lives() -> None:
+    """Its state is Z; what it has started is found by way of it."""
+    task = subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE, text=True)
+    child = int(task.stdout.readline())  # type: ignore[union-attr]
+    try:
+        until = time.monotonic() + 30
+        while not state_of(task.pid).startswith("Z") and time.monotonic() < until:
+            time.sleep(0.01)
+        assert processes.of_task(os.getpid(), task.pid, "=") == [child]
+        processes.kill(task.pid, signal.SIGKILL)
+        while task.pid in processes.table() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert state_of(task.pid).startswith("Z") and task.pid not in processes.table()
+    finally:
+        for pid in (child, task.pid):
+            processes.kill(pid, signal.SIGKILL)
+        task.wait()
+
+
+def state_of(pid: int) -> str:
+    """The fields of /proc/PID/stat from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+
+
 def test_memory_file() -> None:
     with os.fdopen(forked.memory_file("ü"), encoding="utf-8") as f:
         assert f.read() == "ü"

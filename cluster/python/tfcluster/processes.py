@@ -14,7 +14,11 @@ MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
 
 
 def table() -> dict[int, tuple[int, int]]:
-    """Return every process: pid → (parent, session)."""
+    """Return every process that lives: pid → (parent, session).
+
+    The state is the main thread's: where that has ended before the others, the process lives, and is the parent of
+    what it has started.
+    """
     found: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -22,7 +26,8 @@ def table() -> dict[int, tuple[int, int]]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{entry}/stat", "rb") as f:
                 fields = f.read().rpartition(b")")[2].split()
-            if fields[0] not in (b"Z", b"X"):
+            threads = int(fields[17])
+            if fields[0] != b"X" and (fields[0] != b"Z" or threads > 1):
                 found[int(entry)] = (int(fields[1]), int(fields[3]))
     return found
 

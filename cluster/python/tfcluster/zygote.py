@@ -44,6 +44,7 @@ from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidi
 
 LINGER = 1.0  # seconds without a connection before the zygote ends
 FIRST_CONNECTION = 30.0  # seconds for the starter to connect
+SEARCHES = 10  # for a task's processes at most: each finds what has forked during the one before
 MAX_REQUEST = 64 << 20  # bytes of one request line
 
 
@@ -326,24 +327,35 @@ class Zygote:
         if not alive and pid in self._children:  # the pid was reused for another task
             del connection.pids[name]
             return
-        if alive:
-            try:
-                os.killpg(pid, number)
-            except ProcessLookupError:  # just forked: it has no session yet
-                processes.kill(pid, number)
-            except OSError:
-                pass
         if number == signal.SIGKILL:
-            for found in processes.of_task(os.getpid(), pid, marker(connection, name)):
-                if found not in self._children or found == pid:
-                    processes.kill(found, number)
+            self._kill_task(pid, marker(connection, name), alive=alive)
             if not alive:
                 del connection.pids[name]
             if not self._children:
                 self.kill_all()  # daemons in sessions of their own may have no marker
-        elif not alive:
+        elif alive:
+            signal_session(pid, number)
+        else:
             for found in processes.in_session(os.getpid(), pid):
                 processes.kill(found, number)
+
+    def _kill_task(self, pid: int, mark: str, *, alive: bool) -> None:
+        """Kill all processes of a task.
+
+        It searches before it kills: descendants without a mark, in sessions of their own, are known as the task's only
+        while it lives.
+        """
+        killed: set[int] = set()
+        for _ in range(SEARCHES):
+            found = processes.of_task(os.getpid(), pid, mark)
+            new = {p for p in found if p not in self._children or p == pid} - killed
+            if alive and not killed:
+                signal_session(pid, signal.SIGKILL)
+            if not new:
+                return
+            for p in new:
+                processes.kill(p, signal.SIGKILL)
+            killed |= new
 
     def _reap(self) -> None:
         while True:
@@ -361,6 +373,16 @@ class Zygote:
                 connection,
                 {"op": "exited", "id": name, "pid": pid, "code": max(code, -1), "signal": max(-code, 0)},
             )
+
+
+def signal_session(pid: int, number: int) -> None:
+    """Signal the session of a task that lives."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:  # just forked: it has no session yet
+        processes.kill(pid, number)
+    except OSError:
+        pass
 
 
 def marker(connection: Connection, name: str) -> str:
