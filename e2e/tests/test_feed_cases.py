@@ -23,6 +23,7 @@ E1  the program fails            test_feed_ends.stopped_sources, test_feed.test_
     on Spark Connect             test_feed_connect.test_ends (E1, E5 and E7)
 E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_errors, test_feed_faults_spark.*
     with other records           test_feed_ends.rdds, units.test_feed_producer.test_another_order
+    took a task's Python away    test_feed_connect.test_pythons_of_a_killed_task
 E3  speculation, lost executors  test_feed_speculation.*, test_feed_faults_spark.test_killed
 E4  an error in DATA             test_feed_spark.test_error_in_a_dataframe, test_connect, test_feed_ends.rdds
 E5  interrupt                    test_feed_ends.interrupted, test_feed.test_two_interrupts

@@ -55,6 +55,43 @@ def test_ends(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -
     notebook.ok("spark.stop()\n%tfcluster shutdown")
 
 
+KILLED = """
+import contextlib, threading
+def early(batches):
+    yield from batches
+def hangs(batches):
+    import pathlib, time
+    kept = list(batches)  # Spark has the Python of early back, and lends it to the next task
+    pathlib.Path({folder!r}, "hangs").touch()
+    time.sleep(60)
+    yield from kept
+def killed():
+    spark.addTag("killed")
+    with contextlib.suppress(Exception):
+        spark.range(0, 100, 1, 1).mapInArrow(early, "id long").mapInArrow(hangs, "id long").collect()
+def slow(batches):
+    import time
+    for batch in batches:
+        time.sleep(6)
+        yield batch
+slowly = spark.range(0, 6, 1, 1).mapInArrow(slow, "id long")
+threading.Thread(target=killed).start()
+"""
+
+
+def test_pythons_of_a_killed_task(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+    """Spark ends the Pythons of a task that was killed two to four seconds later, also one that a feed has by then."""
+    pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
+    notebook.ok("c = " + SPARK.replace("spark", "spark --master local[4]"))
+    notebook.ok(SESSION + COUNT + TOTAL + "\n%tfcluster start count")
+    notebook.ok(KILLED.replace("{folder!r}", repr(str(tmp_path))))
+    wait_for("the task to be killed", (tmp_path / "hangs").exists)
+    cell = notebook.ok("spark.interruptTag('killed')\nrun = %tfcluster train slowly\ntotal(run)")
+    assert cell.result == "(6, {1}, 6)", cell.all
+    works(notebook, env)
+    notebook.ok("spark.stop()\n%tfcluster shutdown")
+
+
 def interrupted(notebook: Notebook, folder: pathlib.Path) -> None:
     """E5: session, cluster and another operation of the session survive the interrupt of a feed."""
     for path in folder.glob("reads-*"):

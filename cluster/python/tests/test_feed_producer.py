@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import pathlib
+import re
 import socket
 import ssl
 import subprocess
@@ -127,6 +129,21 @@ def test_feeds_overlap() -> None:
 
     feed_notebook.SparkFrame(Frame(job), {}).read({}, 0)
     assert whole == [True]
+
+
+def test_a_python_that_spark_took_away() -> None:
+    """A job that fails by that runs again, a few times; one that fails in another way does not."""
+    taken = "Job aborted: Lost task 0.0 in stage 2.0: java.nio.channels.CancelledKeyException\n\tat java.base/sun.nio"
+    for said, runs, error in (([taken, ""], 2, ""), ([taken] * 9, 4, taken), (["another", ""], 1, "another")):
+        left = list(said)
+
+        def job(left: list[str] = left) -> None:
+            if reason := left.pop(0):
+                raise RuntimeError(reason)
+
+        with pytest.raises(RuntimeError, match=re.escape(error)) if error else contextlib.nullcontext():
+            assert feed_notebook.SparkFrame(Frame(job), {}).read({}, 0) == 0
+        assert len(said) - len(left) == runs
 
 
 def test_holders() -> None:

@@ -102,7 +102,7 @@ class SparkFrame(Source):
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
         with feed_spark.jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
-            return list(frame.collect())
+            return feed_spark.collected(frame.collect)
 
     def waits(self) -> str:
         return feed_spark.waits(self._frame.sparkSession, self._group)

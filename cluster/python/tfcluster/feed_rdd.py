@@ -58,7 +58,7 @@ class SparkRdd(feed_data.Source):
         staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
         name = f"tfcluster: feed, epoch {epoch + 1}"
         with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():
-            said = staged.collect()
+            said = feed_spark.collected(staged.collect)
         return feed_spark.summed(feed_source.Delivered(*each) for each in said)
 
     def waits(self) -> str:

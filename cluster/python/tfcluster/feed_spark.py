@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfcluster import feed_link
@@ -37,6 +37,28 @@ def summed(said: Iterable[Any]) -> int:
     if stopped := [part.stopped for part in parts if not part.whole]:
         raise feed_link.Stopped(max(stopped))
     return sum(part.rows for part in parts)
+
+
+# Of a task that was killed and has not ended, Spark 4 ends the Pythons some seconds later, among them those that the
+# task has given back and another task has by then (MonitorThread in PythonRunner.scala). That task fails with this.
+_TAKEN = "java.nio.channels.CancelledKeyException"
+
+
+_TRIES = 4  # as many as Spark gives a task, but on local[N], where a task has one
+
+
+def collected(job: Callable[[], Iterable[Any]]) -> list[Any]:
+    """Return what a job of a feed says; it runs again where Spark itself took a Python away from it.
+
+    What was delivered before counts, as where Spark tries a task again.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return list(job())
+        except Exception as e:
+            if _TAKEN not in str(e):
+                raise
+    return list(job())
 
 
 @contextlib.contextmanager
