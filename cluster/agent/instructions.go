@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -208,9 +207,7 @@ func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*interpr
 		request.Fresh = interpreter.NeedsFresh(request.Env, a.python.Imported(want))
 		p, err := z.Spawn(ctx, request, files)
 		if errors.Is(err, interpreter.ErrZygoteGone) && ctx.Err() == nil && try < spawnTries {
-			waitFor(z.Gone, interpreter.SpawnTimeout)
-			time.Sleep(interpreter.RewarmPause / 10) // until its keeper has dropped it
-			continue
+			continue // with the next zygote
 		}
 		if err == nil {
 			a.sendManifest(t, request)

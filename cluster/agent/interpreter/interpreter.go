@@ -19,8 +19,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// RewarmPause is the pause before a zygote that died is started again.
-const RewarmPause = time.Second
+// rewarmPause is the pause before a zygote that died is started again.
+const rewarmPause = time.Second
 
 // Interpreter keeps the executor's Python warm. Fetch must be set before Warm; the other
 // methods may be called from any goroutine.
@@ -173,7 +173,7 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(RewarmPause):
+		case <-time.After(rewarmPause):
 		}
 	}
 }
@@ -215,16 +215,17 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	}
 }
 
-// Current returns the zygote and its WarmUp, and waits while it warms up.
+// Current returns the zygote and its WarmUp, and waits while it warms up. One that has died is not returned: its keeper
+// is about to drop it, and starts another.
 func (i *Interpreter) Current(ctx context.Context) (*zygote, *clusterpb.WarmUp, error) {
 	for {
 		i.mu.Lock()
 		z, python, change, want := i.zygote, i.python, i.change, i.want
 		i.mu.Unlock()
 		switch {
-		case z != nil:
+		case z != nil && !z.isGone():
 			return z, want, nil
-		case python != nil:
+		case z == nil && python != nil:
 			return nil, nil, errors.New(python.GetError())
 		}
 		select {

@@ -16,8 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// SpawnTimeout bounds a zygote's fork.
-const SpawnTimeout = 30 * time.Second
+// spawnTimeout bounds a zygote's fork.
+const spawnTimeout = 30 * time.Second
 
 // ErrZygoteGone is the error of a fork: the zygote died before it forked a task.
 var ErrZygoteGone = errors.New("the process that tasks are forked from (the zygote) ended unexpectedly")
@@ -100,6 +100,16 @@ func (z *zygote) Close() {
 	z.reader.Wait()
 }
 
+// isGone reports whether the connection has ended.
+func (z *zygote) isGone() bool {
+	select {
+	case <-z.Gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // WaitReady waits for the zygote's imports and describes them.
 func (z *zygote) WaitReady(ctx context.Context) (*clusterpb.Python, error) {
 	select {
@@ -172,7 +182,7 @@ func parsePython(raw json.RawMessage) *clusterpb.Python {
 // Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes
 // them.
 func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, SpawnTimeout, fmt.Errorf("it did not answer within %v, because the host is overloaded or that process is stopped", SpawnTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, fmt.Errorf("it did not answer within %v, because the host is overloaded or that process is stopped", spawnTimeout))
 	defer cancel()
 	p := &Process{Zygote: z, ID: request.ID, Exited: make(chan ExitStatus, 1)}
 	reply := make(chan zygoteMessage, 1)
@@ -226,7 +236,7 @@ func (z *zygote) retire(ctx context.Context) {
 	if z.send(map[string]any{"op": "retire"}, nil) != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, SpawnTimeout)
+	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
 	defer cancel()
 	select {
 	case <-z.retired:
@@ -246,7 +256,7 @@ func (z *zygote) send(request any, oob []byte) error {
 	}
 	z.write.Lock()
 	defer z.write.Unlock()
-	if err := z.conn.SetWriteDeadline(time.Now().Add(SpawnTimeout)); err != nil {
+	if err := z.conn.SetWriteDeadline(time.Now().Add(spawnTimeout)); err != nil {
 		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}
 	if len(oob) > 0 { // the descriptors are sent with the first byte

@@ -1,6 +1,7 @@
 package interpreter
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // connected returns a connection to a zygote, and the zygote's end of it.
@@ -51,6 +54,46 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 	}
 	if len(z.spawning)+len(z.exits) > 0 {
 		t.Errorf("it still waits for %v, %v", z.spawning, z.exits)
+	}
+}
+
+// TestCurrentOfADeadZygote: until its keeper has dropped a zygote that died and has another one, there is none.
+func TestCurrentOfADeadZygote(t *testing.T) {
+	t.Parallel()
+	conn, peer := connected(t)
+	dead := NewZygote(conn)
+	defer dead.Close()
+	peer.Close()
+	<-dead.Gone
+	i := New(Starter{t.TempDir()}, nil, nil)
+	set := func(z *zygote, p *clusterpb.Python) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.set(z, p)
+	}
+	set(dead, &clusterpb.Python{})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if z, _, err := i.Current(over); z != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("while its keeper has not dropped it: %v, %v", z, err)
+	}
+	conn, _ = connected(t)
+	next := NewZygote(conn)
+	defer next.Close()
+	got := make(chan *zygote, 1)
+	go func() {
+		z, _, _ := i.Current(t.Context())
+		got <- z
+	}()
+	set(nil, nil)
+	set(next, &clusterpb.Python{})
+	select {
+	case z := <-got:
+		if z != next {
+			t.Error("it is not the next one")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Current does not see the next one")
 	}
 }
 
