@@ -71,13 +71,15 @@ ENGINES := $(REPORTS)/engines
 test test-engines: export TFCLUSTER_TEST_PROGRAM := $(CURDIR)/$(BIN)
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --output-sync=target
 
-test: prepare $(BIN) $(ENGINES) ## the tests of every change, 15 minutes: lint, all unit tests, each backend, verb and front end
+test: ## the tests of every change, 15 minutes: lint, all unit tests, each backend, verb and front end
+	@$(MAKE) --no-print-directory -j4 prepare $(BIN) $(ENGINES)
 	@rm -f $(REPORTS)/test-*.xml
 	$(SIDE_BY_SIDE) -j2 test-unit lint check-proto test-ext test-python
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 test-backends test-notebooks
 	@.ci/slowest $(REPORTS)/test-*.xml
 
-test-engines: prepare $(BIN) $(ENGINES) ## the other tests, 25 minutes: every backend whole, faults, notebooks, the browser
+test-engines: ## the other tests, 25 minutes: every backend whole, faults, notebooks, the browser
+	@$(MAKE) --no-print-directory -j4 prepare $(BIN) $(ENGINES)
 	@rm -f $(REPORTS)/engines-*.xml
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 engines-backends engines-notebooks
 	@.ci/slowest $(REPORTS)/engines-*.xml
