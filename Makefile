@@ -124,7 +124,7 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 # long, and shorter with -short.
 WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/...
 ONLY_ENGINES := /cluster/local$$|/e2e/
-LONG_UNITS := ./cluster/logstore ./kernel/kerneltest
+LONG_UNITS := ./cluster/feed ./cluster/logstore ./kernel/kerneltest ./wheel
 SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell)$$
 GOTEST = .bin/gotestsum --format pkgname --format-icons text --junitfile $(REPORTS)/$@.xml --
 PYTEST = $(PY) -m pytest -q -n 2 --dist worksteal --junitxml $(REPORTS)/$@.xml

@@ -78,6 +78,9 @@ func build(root, dir, kind, arch string) (string, error) {
 // wheel returns the wheel for x86_64.
 func wheel(t *testing.T) []byte {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("short: builds the wheel")
+	}
 	if _, err := os.Stat("../.venv-wheel/bin/hatchling"); err != nil {
 		t.Skip("missing: .venv-wheel (make prepare)")
 	}

@@ -6,7 +6,7 @@ import "testing"
 // none is missing but those that cannot be shared evenly.
 func TestSimulated(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(1500) {
+	for seed := range seeds(1500) {
 		w := newWorld(t, seed)
 		for i := 0; !w.finished() && w.fault == ""; i++ {
 			w.act()
@@ -19,6 +19,14 @@ func TestSimulated(t *testing.T) {
 			return
 		}
 	}
+}
+
+// seeds returns how many feeds a test simulates, of so many: fewer in short mode, which has the race detector.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
 }
 
 func (w *world) check(seed uint64) {

@@ -45,7 +45,7 @@ const ahead = 8 << 20
 // TestLive: many lines arrive in order, exactly once, no faster than the client reads; then the end.
 func TestLive(t *testing.T) {
 	t.Parallel()
-	const n = 100_000
+	const n = 20_000
 	text := strings.Repeat(" x", 500)
 	var sent atomic.Int64
 	s := serve(t, counted(n, text, &sent))
@@ -77,7 +77,7 @@ func TestLive(t *testing.T) {
 // TestDownload: a file of any size is sent as it is read.
 func TestDownload(t *testing.T) {
 	t.Parallel()
-	const n = 100_000
+	const n = 20_000
 	text := strings.Repeat(" x", 500)
 	var sent atomic.Int64
 	s := serve(t, counted(n, text, &sent))
