@@ -49,7 +49,7 @@ func TestFollowLogsEqualStamps(t *testing.T) {
 		}
 	}
 	// The run ends in any case, so that a line that does not come is seen missing.
-	stop := time.AfterFunc(5*time.Second, func() { c.post(func() { c.runs.current().over = time.Now() }) })
+	stop := time.AfterFunc(deadline/2, func() { c.post(func() { c.runs.current().over = time.Now() }) })
 	defer stop.Stop()
 	if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true}, stream); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestReplacedIsSaved(t *testing.T) {
 			if saved == "1" {
 				return
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(deadline):
 			t.Fatal("the replacement was not saved")
 		}
 	}

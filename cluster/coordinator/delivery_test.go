@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -212,64 +213,72 @@ func TestFinalStates(t *testing.T) {
 // another stream; a run is over for its client when every line has come.
 func TestFinishedAfterItsLastLine(t *testing.T) {
 	t.Parallel()
-	r := startRunning(t, 0)
-	r.exited(0, 1, &clusterpb.Exited{})
-	r.exited(1, 1, &clusterpb.Exited{Lines: 2})
-	time.Sleep(delay)
-	r.wrote(1, 1, 0, false, "first")
-	time.Sleep(delay)
-	r.wrote(1, 1, 1, false, "last")
-	st, shown := r.wait()
-	if shown != "[worker:1] first\n[worker:1] last" || st.GetState() != "finished" || st.GetLines() != 2 {
-		t.Errorf("the run is %s with %d lines, and showed\n%s", st.GetState(), st.GetLines(), shown)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 0)
+		r.exited(0, 1, &clusterpb.Exited{})
+		r.exited(1, 1, &clusterpb.Exited{Lines: 2})
+		time.Sleep(delay)
+		r.wrote(1, 1, 0, false, "first")
+		time.Sleep(delay)
+		r.wrote(1, 1, 1, false, "last")
+		st, shown := r.wait()
+		if shown != "[worker:1] first\n[worker:1] last" || st.GetState() != "finished" || st.GetLines() != 2 {
+			t.Errorf("the run is %s with %d lines, and showed\n%s", st.GetState(), st.GetLines(), shown)
+		}
+	})
 }
 
 // TestEndOfEarlierAttempt: that an attempt's stream has ended says nothing of the next one's,
 // also when that has been launched by then.
 func TestEndOfEarlierAttempt(t *testing.T) {
 	t.Parallel()
-	r := startRunning(t, 1)
-	r.exited(0, 1, &clusterpb.Exited{})
-	r.exited(1, 1, &clusterpb.Exited{Code: 3, Lines: 1})
-	r.enter(2)
-	r.wrote(1, 1, 0, true, "tried")
-	r.wrote(0, 1, 0, true)
-	r.exited(0, 2, &clusterpb.Exited{})
-	r.exited(1, 2, &clusterpb.Exited{Lines: 1})
-	time.Sleep(delay / 4)
-	r.wrote(1, 2, 0, true, "reported")
-	r.wrote(0, 2, 0, true)
-	if st, shown := r.wait(); !strings.Contains(shown, "[worker:1] reported") || !strings.Contains(shown, "tried") || st.GetState() != "finished" {
-		t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 1)
+		r.exited(0, 1, &clusterpb.Exited{})
+		r.exited(1, 1, &clusterpb.Exited{Code: 3, Lines: 1})
+		r.enter(2)
+		r.wrote(1, 1, 0, true, "tried")
+		r.wrote(0, 1, 0, true)
+		r.exited(0, 2, &clusterpb.Exited{})
+		r.exited(1, 2, &clusterpb.Exited{Lines: 1})
+		time.Sleep(delay / 4)
+		r.wrote(1, 2, 0, true, "reported")
+		r.wrote(0, 2, 0, true)
+		if st, shown := r.wait(); !strings.Contains(shown, "[worker:1] reported") || !strings.Contains(shown, "tried") || st.GetState() != "finished" {
+			t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
+		}
+	})
 }
 
 // TestFinishedAfterWhatATaskLeft: a process that a task left running may still write.
 func TestFinishedAfterWhatATaskLeft(t *testing.T) {
 	t.Parallel()
-	r := startRunning(t, 0)
-	r.wrote(1, 1, 0, false, "first")
-	r.exited(0, 1, &clusterpb.Exited{})
-	r.exited(1, 1, &clusterpb.Exited{Lines: 1, Open: true})
-	time.Sleep(delay)
-	r.wrote(1, 1, 1, true, "from behind")
-	if _, shown := r.wait(); !strings.HasSuffix(shown, "[worker:1] from behind") {
-		t.Errorf("it showed\n%s", shown)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 0)
+		r.wrote(1, 1, 0, false, "first")
+		r.exited(0, 1, &clusterpb.Exited{})
+		r.exited(1, 1, &clusterpb.Exited{Lines: 1, Open: true})
+		time.Sleep(delay)
+		r.wrote(1, 1, 1, true, "from behind")
+		if _, shown := r.wait(); !strings.HasSuffix(shown, "[worker:1] from behind") {
+			t.Errorf("it showed\n%s", shown)
+		}
+	})
 }
 
 // TestFailedAfterItsLastLine: a failure is reported once the lines of the failed task have
 // arrived, without waiting for its peer, which still runs.
 func TestFailedAfterItsLastLine(t *testing.T) {
 	t.Parallel()
-	r := startRunning(t, 0)
-	r.exited(1, 1, &clusterpb.Exited{Code: 3, Lines: 1, Open: true})
-	time.Sleep(delay / 8)
-	r.wrote(1, 1, 0, false, "its last words")
-	if st, shown := r.wait(); !strings.HasSuffix(shown, "[worker:1] its last words") || st.GetState() != "failed" {
-		t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 0)
+		r.exited(1, 1, &clusterpb.Exited{Code: 3, Lines: 1, Open: true})
+		time.Sleep(delay / 8)
+		r.wrote(1, 1, 0, false, "its last words")
+		if st, shown := r.wait(); !strings.HasSuffix(shown, "[worker:1] its last words") || st.GetState() != "failed" {
+			t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
+		}
+	})
 }
 
 // TestLinesOfLostExecutor: lines that cannot come any more are not waited for, and a note
@@ -336,41 +345,43 @@ func TestFollowersSeeEachLineOnce(t *testing.T) {
 // it comes, not all of them when the last one has come: they may be more than the driver holds.
 func TestLogsFollowSendsLastLinesAsTheyCome(t *testing.T) {
 	t.Parallel()
-	r := startRunning(t, 0)
-	came, ended := make(chan string, 8), make(chan error, 1)
-	stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
-		for _, l := range u.GetLines() {
-			came <- l.GetText()
-		}
-	}}
-	go func() { ended <- r.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
-	next := func(want string) {
-		t.Helper()
-		select {
-		case got := <-came:
-			if got != want {
-				t.Errorf("it sent %q, not %q", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 0)
+		came, ended := make(chan string, 8), make(chan error, 1)
+		stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
+			for _, l := range u.GetLines() {
+				came <- l.GetText()
 			}
-		case <-time.After(deadline):
-			t.Fatalf("%q was not sent", want)
+		}}
+		go func() { ended <- r.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
+		next := func(want string) {
+			t.Helper()
+			select {
+			case got := <-came:
+				if got != want {
+					t.Errorf("it sent %q, not %q", got, want)
+				}
+			case <-time.After(deadline):
+				t.Fatalf("%q was not sent", want)
+			}
 		}
-	}
-	r.wrote(1, 1, 0, false, "first")
-	next("first")
-	r.exited(0, 1, &clusterpb.Exited{})
-	r.exited(1, 1, &clusterpb.Exited{Lines: 4})
-	for i, text := range []string{"second", "third"} {
-		time.Sleep(delay / 4) // it waits for the last lines by now
-		asked := time.Now()
-		r.wrote(1, 1, i+1, false, text)
-		next(text)
-		if d := time.Since(asked); d > linesQuiet/2 {
-			t.Errorf("%q was held back for %s", text, d)
+		r.wrote(1, 1, 0, false, "first")
+		next("first")
+		r.exited(0, 1, &clusterpb.Exited{})
+		r.exited(1, 1, &clusterpb.Exited{Lines: 4})
+		for i, text := range []string{"second", "third"} {
+			time.Sleep(delay / 4) // it waits for the last lines by now
+			asked := time.Now()
+			r.wrote(1, 1, i+1, false, text)
+			next(text)
+			if d := time.Since(asked); d > linesQuiet/2 {
+				t.Errorf("%q was held back for %s", text, d)
+			}
 		}
-	}
-	r.wrote(1, 1, 3, false, "last")
-	next("last")
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		r.wrote(1, 1, 3, false, "last")
+		next("last")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -57,7 +57,7 @@ func TestResumeBesideTheLoop(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(deadline):
 		t.Error("nobody else is answered")
 	}
 	close(far.answers)

@@ -143,7 +143,7 @@ func TestRunGoneWhileAStartWaits(t *testing.T) {
 	if err != nil || len(st.GetTasks()) != 2 || st.GetTasks()[1].GetState() != "ended" || st.GetTasks()[1].GetSignal() != 15 {
 		t.Errorf("the record has %v: %v", st.GetTasks(), err)
 	}
-	for end := time.Now().Add(deadline / 6); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(part); err != nil {
 			return
 		}
