@@ -18,7 +18,7 @@ import (
 )
 
 // longest is the longest time that a test waits for something that must happen.
-const longest = 10 * time.Second
+const longest = 2 * time.Minute
 
 // fakeRuns is a coordinator with one run.
 type fakeRuns struct {

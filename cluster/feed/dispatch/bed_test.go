@@ -18,7 +18,7 @@ import (
 )
 
 // longest is the longest time that a test waits for something that must happen.
-const longest = 10 * time.Second
+const longest = 100 * time.Second
 
 // fakeRuns is a coordinator with one run.
 type fakeRuns struct {
@@ -26,11 +26,13 @@ type fakeRuns struct {
 	run   Run
 	notes []string
 	why   *clusterpb.Failure // of the run
+	asked time.Time          // when the driver last asked for the run
 }
 
 func (r *fakeRuns) FeedableRun(context.Context) (Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.asked = time.Now()
 	return r.run, nil
 }
 
@@ -145,6 +147,14 @@ func (b *bed) attends(task string, attempt int32) *fakeHolder {
 	h := &fakeHolder{b: b, task: task, stream: stream, end: cancel}
 	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: &clusterpb.HolderHello{Run: 1, Attempt: attempt, Task: task, Host: "host", Socket: "/" + task}}})
 	return h
+}
+
+// knows waits until the driver knows the holder of a task of the first attempt.
+func (b *bed) knows(task string) {
+	b.t.Helper()
+	receive(b.t, "holder of "+task, func() (*holder, error) {
+		return b.d.await(b.t.Context(), holderKey{1, Task{Name: task}})
+	})
 }
 
 func (h *fakeHolder) say(m *clusterpb.HolderMessage) {

@@ -69,7 +69,10 @@ func TestHolderEnds(t *testing.T) {
 	t.Parallel()
 	for _, runEnds := range []bool{true, false} {
 		b := newBed(t, "worker:0", "worker:1")
-		b.d.patience.cause = 300 * time.Millisecond
+		b.d.patience.cause = longest
+		if !runEnds {
+			b.d.patience.cause = 300 * time.Millisecond
+		}
 		stays, ends := b.attend("worker:0"), b.attend("worker:1")
 		c := b.feeds(&clusterpb.FeedRequest{})
 		feed := c.opened().GetFeed()

@@ -54,7 +54,7 @@ func (c *client) send(m message) {
 // expect reads the next message, which has this op.
 func (c *client) expect(op string) message {
 	c.t.Helper()
-	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 	m, err := c.lines.read()
 	if err != nil || m.Op != op {
 		c.t.Fatalf("%+v, %v came, %s was expected", m, err, op)
@@ -191,7 +191,7 @@ func TestResultsOfNobody(t *testing.T) {
 	_ = p.conn.Close()
 	answers.answer(piece.Piece, 5, 10) // whether or not the end is known yet
 	program.send(message{Op: "free", place: place{Slot: piece.Slot}, records: records{Rows: 10}})
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for used := -1; used != 0; time.Sleep(time.Millisecond) {
 		used = 0
 		in.mu.Lock()

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is the longest time that a test waits for something that must happen.
-const patience = 10 * time.Second
+const patience = 100 * time.Second
 
 // fakeDriver is a driver whose orders a test gives.
 type fakeDriver struct {

@@ -33,7 +33,7 @@ import (
 )
 
 // longest is the longest time that a test waits for something that must happen.
-const longest = 20 * time.Second
+const longest = 2 * time.Minute
 
 // driver is the service of a driver with a run of so many workers.
 type driver int
