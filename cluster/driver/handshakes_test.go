@@ -20,6 +20,7 @@ import (
 type handshakeServer struct {
 	ln       net.Listener
 	pending  *handshake.Limiter
+	arrived  chan struct{} // from the backlog; it may wait for room
 	accepted chan struct{}
 	entered  chan net.Conn
 	produced chan string
@@ -32,7 +33,8 @@ func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls
 		t.Fatal(err)
 	}
 	h := handshake.NewLimiter(limit, minimum)
-	s := &handshakeServer{h.Listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
+	s := &handshakeServer{nil, h, make(chan struct{}, 100), make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
+	s.ln = h.Listen(&arrivals{ln, s.arrived})
 	creds := &handshakeCredentials{credentials.NewTLS(config), h, func(conn net.Conn, feed string) {
 		s.produced <- feed
 		_ = conn.Close()
@@ -60,6 +62,20 @@ func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls
 	return s
 }
 
+// arrivals is a listener that reports each connection before it is limited.
+type arrivals struct {
+	net.Listener
+	arrived chan struct{}
+}
+
+func (a *arrivals) Accept() (net.Conn, error) {
+	conn, err := a.Listener.Accept()
+	if err == nil {
+		a.arrived <- struct{}{}
+	}
+	return conn, err
+}
+
 func (s *handshakeServer) dial(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.ln.Addr().String())
@@ -70,13 +86,16 @@ func (s *handshakeServer) dial(t *testing.T) net.Conn {
 	return conn
 }
 
+// patience is the longest time that a test waits for something that must happen.
+const patience = 100 * time.Second
+
 func within[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(10 * time.Second):
-		t.Fatalf("%s: not within 10 s", what)
+	case <-time.After(patience):
+		t.Fatalf("%s: not within %s", what, patience)
 		panic("unreachable")
 	}
 }
@@ -123,7 +142,7 @@ func TestHandshakesLimited(t *testing.T) {
 	if took := time.Since(began); took < minimum {
 		t.Errorf("it was accepted after %s: the oldest had less than %s", took, minimum)
 	}
-	if err := first.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := first.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !isReset(err) {
@@ -169,8 +188,9 @@ func TestHandshakesClose(t *testing.T) {
 	s := serveHandshakes(t, 1, time.Hour, config)
 	s.dial(t)
 	within(t, "accept", s.accepted)
+	within(t, "arrive", s.arrived)
 	s.dial(t)
-	time.Sleep(50 * time.Millisecond) // it waits for room
+	within(t, "arrive and wait for room", s.arrived)
 	closed := make(chan struct{})
 	go func() { s.ln.Close(); close(closed) }()
 	within(t, "close", closed)
@@ -220,7 +240,7 @@ func TestProducers(t *testing.T) {
 		}
 		switch {
 		case !tt.want:
-			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
 			_, err := conn.Read(make([]byte, 1)) // of TLS 1.3 the client hears of it so
 			if err == nil || errors.Is(err, io.EOF) || os.IsTimeout(err) {
 				t.Errorf("%s is let in: %v", tt.name, err)
@@ -228,13 +248,8 @@ func TestProducers(t *testing.T) {
 		case tt.protocol == "h2":
 			within(t, tt.name, s.entered)
 		default:
-			select {
-			case feed := <-s.produced:
-				if feed != "feed-7" {
-					t.Errorf("%s: of feed %q", tt.name, feed)
-				}
-			case <-time.After(10 * time.Second):
-				t.Fatalf("%s is not served", tt.name)
+			if feed := within(t, tt.name, s.produced); feed != "feed-7" {
+				t.Errorf("%s: of feed %q", tt.name, feed)
 			}
 		}
 		conn.Close()
