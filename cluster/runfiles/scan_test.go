@@ -98,9 +98,18 @@ func (e *executor) late(name string) {
 	e.seen[name] = version
 }
 
-// changing changes a file all the time until stop is called.
+// changing changes a file all the time until stop is called. It also changes it whenever it is about to be copied, for
+// a machine on which the changes pause longer than a lull.
 func (e *executor) changing(name string) (stop func()) {
 	quit, stopped := make(chan struct{}), make(chan struct{})
+	copies := 0
+	e.Sender.written = func(f *os.File) (bool, bool) {
+		if filepath.Base(f.Name()) == filepath.Base(name) {
+			copies++
+			e.write(name, strings.Repeat("c", 100+copies))
+		}
+		return written(f)
+	}
 	go func() {
 		defer close(stopped)
 		for n := 0; ; n++ {
@@ -112,7 +121,11 @@ func (e *executor) changing(name string) (stop func()) {
 			}
 		}
 	}()
-	return func() { close(quit); <-stopped }
+	return func() {
+		close(quit)
+		<-stopped
+		e.Sender.written = written
+	}
 }
 
 // TestHalfWrittenFileIsNotSent: a file that a process is writing does not replace the last complete version at
