@@ -201,7 +201,13 @@ func TestSilentDriver(t *testing.T) {
 	out.await(t, "warning: the driver has sent nothing about the run for")
 	f.mu.Lock()
 	f.gone = nil
+	answered := f.statuses
 	f.mu.Unlock()
+	waitUntil(t, "answer", func() bool { // otherwise the error of a call under way may come behind the end of the run
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.statuses > answered
+	})
 	close(f.stopped)
 	if err := <-ended; err != nil {
 		t.Errorf("wait ends with %v", err)

@@ -48,6 +48,7 @@ type fakeCluster struct {
 	why       *clusterpb.WhyReply
 	detached  bool
 	clients   int
+	statuses  int // calls of Status
 	failStart *clusterpb.Failure
 	gone      error                      // of every call
 	lost      func(f *fakeCluster) error // ends follow and logs -f once, f locked; nil: not
@@ -102,6 +103,7 @@ func (f *fakeCluster) Hold(s grpc.BidiStreamingServer[clusterpb.HoldRequest, clu
 func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.statuses++
 	return &clusterpb.ClusterStatus{
 		Protocol: f.protocol, Version: "9.9",
 		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),

@@ -34,7 +34,7 @@ func dialGate(t *testing.T, g *bridge.Gate) *shim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	in := bufio.NewScanner(conn)
@@ -316,7 +316,7 @@ func TestGateMain(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the gate outlives its kernel")
 	}
 	if _, err := os.Stat(word["gate"]); !errors.Is(err, os.ErrNotExist) {

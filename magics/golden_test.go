@@ -154,7 +154,7 @@ func cellsOf(text string) []transcriptCell {
 }
 
 func transcript(s *Session, code string, py bridge.Python) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out := newRecord()
 	v, err := runCode(ctx, s, code, out, py)

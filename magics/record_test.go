@@ -85,7 +85,7 @@ func (r *record) settle() string {
 // await waits until a piece of output holds text.
 func (r *record) await(t testing.TB, text string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case got := <-r.seen:

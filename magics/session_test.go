@@ -46,7 +46,7 @@ func ended(t *testing.T, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the cell did not end")
 		return nil
 	}

@@ -383,7 +383,7 @@ func leftovers(t *testing.T, runtimeDir string) {
 		}
 		return found
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		left := mine()
 		if len(left) == 0 {
 			return

@@ -63,7 +63,7 @@ func TestOfProcess(t *testing.T) {
 func awaitArguments(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	path := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline")
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if line, err := os.ReadFile(path); err == nil && bytes.HasPrefix(line, append([]byte(cmd.Args[0]), 0)) {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 // not prevent clients and agents from connecting.
 func TestStrangers(t *testing.T) {
 	t.Setenv(descriptorsVar, "256")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s, err := reserve(ctx, 2)
 	if err != nil {

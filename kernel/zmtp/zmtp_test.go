@@ -18,7 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // echo is a ROUTER that sends back each message.
 func echo(t *testing.T, endpoint string, opt zmtp.Options) *zmtp.Router {

@@ -31,7 +31,7 @@ func TestServerPython(t *testing.T) {
 		})
 		pid := strconv.Itoa(cmd.Process.Pid)
 		// Start returns when the program replaces the process, which has no arguments yet for a moment.
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err != nil || len(line) > 0 {
 				return pid
 			}

@@ -18,7 +18,7 @@ import (
 )
 
 // longest is the longest time that a test waits for something that must happen.
-const longest = 20 * time.Second
+const longest = 2 * time.Minute
 
 // member is a rank of a test: its group, and the memory that its program would use.
 type member struct {

@@ -22,7 +22,7 @@ import (
 )
 
 // longest is the longest time that a test waits for something that must happen.
-const longest = 20 * time.Second
+const longest = 2 * time.Minute
 
 // way is a provider with the connections that it is used on.
 type way struct {

@@ -49,7 +49,7 @@ func (s State) Alive() []Worker {
 
 // State queries the master.
 func (c *Cluster) State() (State, error) {
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	r, err := client.Get(c.UI + "/json/")
 	if err != nil {

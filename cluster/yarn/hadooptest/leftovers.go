@@ -11,7 +11,7 @@ import (
 )
 
 // endLimit is how long containers may take to end after their application.
-const endLimit = 20 * time.Second
+const endLimit = 2 * time.Minute
 
 // Containers returns the commands of the processes in an application's containers, by process ID; "" stands for all
 // applications.

@@ -156,7 +156,9 @@ func escape(s string) string {
 }
 
 func (c *Cluster) post(path, body string) error {
-	resp, err := client().Post(c.web(path)+"?user.name="+userName(), "application/xml", strings.NewReader(body))
+	patient := client()
+	patient.Timeout = time.Minute // nobody repeats this request
+	resp, err := patient.Post(c.web(path)+"?user.name="+userName(), "application/xml", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
