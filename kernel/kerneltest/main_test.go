@@ -3,9 +3,20 @@ package kerneltest_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
+
+// toyKernel builds the toy kernel, once for all tests, into the folder of TestMain.
+var toyKernel = sync.OnceValues(func() (string, error) {
+	binary := filepath.Join(os.TempDir(), "toykernel")
+	if out, err := exec.Command("go", "build", "-o", binary, "./toykernel").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the toy kernel: %w\n%s", err, out)
+	}
+	return binary, nil
+})
 
 // TestMain fails if a kernel left the folder of its child behind.
 func TestMain(m *testing.M) {

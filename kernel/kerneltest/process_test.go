@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,9 +18,9 @@ import (
 func startProcess(t *testing.T) (*exec.Cmd, int) {
 	t.Helper()
 	python := kerneltest.Python(t)
-	binary := filepath.Join(t.TempDir(), "toykernel")
-	if out, err := exec.Command("go", "build", "-o", binary, "./toykernel").CombinedOutput(); err != nil {
-		t.Fatalf("build the toy kernel: %v\n%s", err, out)
+	binary, err := toyKernel()
+	if err != nil {
+		t.Fatal(err)
 	}
 	file, conn := kerneltest.NewConnection(t)
 	cmd := exec.Command(binary, file, python)
@@ -41,7 +40,7 @@ func startProcess(t *testing.T) (*exec.Cmd, int) {
 // gone waits until a process has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ") {
 			return

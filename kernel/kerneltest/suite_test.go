@@ -25,11 +25,11 @@ func kernelspecs(t *testing.T) (python, data string) {
 	if err := exec.Command(python, "-c", "import jupyter_client").Run(); err != nil {
 		t.Skip("no jupyter_client in " + python)
 	}
-	data = t.TempDir()
-	binary := filepath.Join(data, "toykernel")
-	if out, err := exec.Command("go", "build", "-o", binary, "./toykernel").CombinedOutput(); err != nil {
-		t.Fatalf("build the toy kernel: %v\n%s", err, out)
+	binary, err := toyKernel()
+	if err != nil {
+		t.Fatal(err)
 	}
+	data = t.TempDir()
 	for name, argv := range map[string][]string{
 		"plain":  {python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", "{connection_file}"},
 		"before": {binary, "{connection_file}", python},
