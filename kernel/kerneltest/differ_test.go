@@ -101,7 +101,8 @@ func (p *pair) play(s sequence) string {
 }
 
 // late is how long to wait for an answer that ipykernel gave: requests that the Interceptor
-// answers first do not wait for cells, and may be answered after the last cell.
+// answers first do not wait for cells, and may be answered after the last cell. A sequence with an answer that is later
+// differs and is played again.
 const late = 5 * time.Second
 
 // compare returns the differences of the two.

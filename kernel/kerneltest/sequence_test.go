@@ -28,6 +28,8 @@ type step struct {
 	content string        // as JSON
 	id      int           // of the message, in the sequence; a message whose ID was used before is sent twice
 	wait    time.Duration // of a pause
+
+	malformed bool // neither kernel answers a malformed request for completion or inspection
 }
 
 // String returns the step in readable form.
@@ -207,6 +209,7 @@ func (m *maker) malformed() {
 	content := pick(m, `{}`, `null`, `[1]`, `{"code":null}`, `{"code":5,"cursor_pos":"x"}`, `{"code":`,
 		`{"code":"1","x":`+strings.Repeat("[", 1500)+strings.Repeat("]", 1500)+`}`, "{\"code\":\"'\xff'\"}")
 	m.send(onShell, pick(m, "execute_request", "complete_request", "inspect_request", "history_request", "is_complete_request", "comm_open"), content)
+	m.s.steps[len(m.s.steps)-1].malformed = true
 }
 
 func pick[T any](m *maker, from ...T) T { return from[m.IntN(len(from))] }
