@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute  // on a loaded machine
-	stopTimeout  = 30 * time.Second // until the kernels have ended
+	startTimeout = 2 * time.Minute // on a loaded machine
+	stopTimeout  = 2 * time.Minute // until the kernels have ended
+	removeLimit  = time.Minute
 )
 
 // Server is the JupyterLab or Notebook 7 of one test. It has separate home, data, configuration and runtime
@@ -253,7 +254,7 @@ func responds(ctx context.Context, url string) error {
 // raises SystemExit in the running frame, and a task of the event loop may swallow it: then the signal is
 // repeated.
 func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
-	again := time.NewTicker(stopTimeout / 6)
+	again := time.NewTicker(5 * time.Second)
 	defer again.Stop()
 	limit := time.After(stopTimeout)
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
@@ -301,11 +302,10 @@ func freePort(t testing.TB) string {
 // removeAll removes a folder to which a kernel may still write while it ends.
 func removeAll(t testing.TB, dir string) {
 	var err error
-	for range 50 {
+	for end := time.Now().Add(removeLimit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = os.RemoveAll(dir); err == nil {
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	t.Errorf("remove the test's home: %v", err)
 }

@@ -92,7 +92,7 @@ func (p *pair) play(s sequence) string {
 	if s.loose {
 		p.lost += p.plain.unanswered()
 		broken := p.ours.broken()
-		for end := time.Now().Add(late); broken != "" && time.Now().Before(end); broken = p.ours.broken() {
+		for end := time.Now().Add(playLimit); broken != "" && time.Now().Before(end); broken = p.ours.broken() {
 			p.ours.next(10 * time.Millisecond)
 		}
 		return broken
