@@ -1,248 +1,165 @@
-"""A notebook's kernel as a front end sees it: the real binary, installed into a prefix of its own."""
+"""Fixtures: the real program, installed into a prefix of its own, and notebooks whose kernel it is.
+
+Tests that are marked `engines` belong to make test-engines, all others to make test.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
+import ending
 import pytest
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import KernelManager
+from ending import alive, processes
+from kernels import DEADLINE, LEFTOVERS, Cell, Notebook, wait_for
 
+__all__ = ["DEADLINE", "CHEAP", "ROOT", "Cell", "Notebook", "alive", "processes", "wait_for"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE = 300.0  # seconds, of every wait: a test that reaches it has failed
+FOREIGN = ("TFCLUSTER", "JUPYTER", "XDG", "SPARK_", "PYSPARK_", "HADOOP_")  # variables that tests do not inherit
+CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options with which a JVM starts fast
+SPARK_DEFAULTS = f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
 
 
-def wait_for(what: str, holds: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """Poll until the condition holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds} s in vain for {what}")
-        time.sleep(0.02)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and end the session at SIGTERM."""
+    config.addinivalue_line("markers", "engines: a test of make test-engines; all others are in make test")
+    ending.handle_signals()
 
 
-def alive(pid: int) -> bool:
-    """Whether a process lives; a zombie does not."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def processes(marker: str) -> dict[int, str]:
-    """Every living process whose environment holds the marker, with its command line."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if marker.encode() in (entry / "environ").read_bytes() and alive(int(entry.name)):
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        except OSError:
-            continue
-    return found
-
-
-class Cell:
-    """What came of a cell."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.stderr = ""
-        self.streams: list[tuple[str, str]] = []
-        self.plain: list[str] = []
-        self.result = ""
-        self.error = ""
-        self.ename = ""
-        self.status = ""
-        self.count = 0
-
-    def take(self, message: dict[str, Any]) -> None:
-        """Gather one message of IOPub."""
-        kind, content = message["msg_type"], message["content"]
-        if kind == "stream":
-            self.text += content["text"]
-            self.streams.append((content["name"], content["text"]))
-            if content["name"] == "stderr":
-                self.stderr += content["text"]
-        elif kind in ("display_data", "update_display_data"):
-            self.plain.append(content["data"].get("text/plain", ""))
-        elif kind == "execute_result":
-            self.result = content["data"]["text/plain"]
-        elif kind == "error":
-            self.ename, self.error = content["ename"], "\n".join(content["traceback"])
-
-    @property
-    def all(self) -> str:
-        """Everything a reader sees."""
-        return "\n".join([self.text, *self.plain, self.result, self.error])
-
-
-class Notebook:
-    """One kernel and its client."""
-
-    def __init__(self, prefix: pathlib.Path, env: dict[str, str], cwd: pathlib.Path, name: str = "tfcluster") -> None:
-        specs = KernelSpecManager(kernel_dirs=[str(prefix / "share" / "jupyter" / "kernels")])
-        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs)
-        self.env, self.cwd = env, cwd
-        self.replies: dict[str, dict[str, Any]] = {}  # of cells that run beside the one looked at
-        self.manager.start_kernel(env=env, cwd=str(cwd))
-        self.connect()
-
-    def connect(self) -> None:
-        """Open the client's channels."""
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=DEADLINE)
-
-    @property
-    def pid(self) -> int:
-        """The kernel's process."""
-        return self.manager.provisioner.pid
-
-    def send(self, code: str, **kw: Any) -> str:
-        """Send a cell without waiting."""
-        return self.client.execute(code, **kw)
-
-    def finish(self, request: str, timeout: float = DEADLINE) -> Cell:
-        """Gather what comes of a cell until it is idle and answered."""
-        cell, end, idle, reply = Cell(), time.monotonic() + timeout, False, self.replies.pop(request, None)
-        while not (idle and reply):
-            if time.monotonic() > end:
-                raise AssertionError(f"the cell does not end; so far:\n{cell.all}")
-            for channel, wait in (("iopub", 0.05), ("shell", 0.01)):
-                try:
-                    message = getattr(self.client, f"get_{channel}_msg")(timeout=wait)
-                except Exception:  # noqa: S112  an empty queue
-                    continue
-                parent = message["parent_header"].get("msg_id", "")
-                if parent != request:
-                    if channel == "shell":
-                        self.replies[parent] = message["content"]
-                    continue
-                if channel == "shell":
-                    reply = message["content"]
-                elif message["msg_type"] == "status":
-                    idle = idle or message["content"]["execution_state"] == "idle"
-                else:
-                    cell.take(message)
-        cell.status, cell.count = reply["status"], reply.get("execution_count", 0)
-        return cell
-
-    def finish_reply(self, request: str, timeout: float = DEADLINE) -> dict[str, Any]:
-        """Wait for a cell's reply alone: what it showed went by while other cells ran."""
-        end = time.monotonic() + timeout
-        while request not in self.replies:
-            if time.monotonic() > end:
-                raise AssertionError("the cell does not end")
-            try:
-                message = self.client.get_shell_msg(timeout=0.1)
-            except Exception:  # noqa: S112  an empty queue
-                continue
-            self.replies[message["parent_header"].get("msg_id", "")] = message["content"]
-        return self.replies.pop(request)
-
-    def run(self, code: str, timeout: float = DEADLINE, **kw: Any) -> Cell:
-        """Run a cell to its end."""
-        return self.finish(self.send(code, **kw), timeout)
-
-    def ok(self, code: str, **kw: Any) -> Cell:
-        """Run a cell that must not fail."""
-        cell = self.run(code, **kw)
-        assert cell.status == "ok", cell.all
-        return cell
-
-    def fails(self, code: str, **kw: Any) -> Cell:
-        """Run a cell that must fail."""
-        cell = self.run(code, **kw)
-        assert cell.status == "error", cell.all
-        return cell
-
-    def completions(self, code: str) -> list[str]:
-        """What Tab offers at the end of the code, each without what is typed already."""
-        content = self.client.complete(code, reply=True, timeout=DEADLINE)["content"]
-        start = code[content["cursor_start"] :]
-        word = code.split()[-1]
-        return [word[: len(word) - len(start)] + match for match in content["matches"]]
-
-    def close(self, now: bool = False) -> None:
-        """Shut the kernel down as a front end does."""
-        self.client.stop_channels()
-        if self.manager.has_kernel:
-            self.manager.shutdown_kernel(now=now)
+def once_for_all(
+    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]
+) -> pathlib.Path:
+    """Return a path of the session that the first worker of pytest-xdist makes, and the others wait for."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    path = folder / name
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            made = path.with_suffix(".new")
+            make(made)
+            made.rename(path)
+    return path
 
 
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The program under test."""
-    path = tmp_path_factory.mktemp("bin") / "tfcluster"
-    subprocess.run(["go", "build", "-o", str(path), "."], cwd=ROOT, check=True)
-    return path
+    """The program under test: that of TFCLUSTER_TEST_PROGRAM, or one that is built here."""
+    if given := os.environ.get("TFCLUSTER_TEST_PROGRAM"):
+        return pathlib.Path(given).resolve(strict=True)
+
+    def build(path: pathlib.Path) -> None:
+        subprocess.run(["go", "build", "-o", str(path), "."], cwd=ROOT, check=True)
+
+    return once_for_all(tmp_path_factory, "tfcluster", build)
 
 
 @pytest.fixture(scope="session")
 def prefix(binary: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Where the kernel is installed."""
-    path = tmp_path_factory.mktemp("prefix")
     board = ROOT / ".venv-tensorboard" / "bin" / "python"
-    command = [
-        str(binary),
-        "install",
-        "--prefix",
-        str(path),
-        "--python",
-        sys.executable,
-        "--tensorboard-python",
-        str(board),
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return path
+
+    def install(path: pathlib.Path) -> None:
+        words = ["--prefix", str(path), "--python", sys.executable, "--tensorboard-python", str(board)]
+        subprocess.run([str(binary), "install", *words], check=True, stdout=subprocess.DEVNULL)
+
+    return once_for_all(tmp_path_factory, "prefix", install)
 
 
-@pytest.fixture
-def env(tmp_path: pathlib.Path, binary: pathlib.Path) -> Iterator[dict[str, str]]:
-    """An environment of the test's own; whatever is left with it in the end is a leftover."""
-    marker = f"TFCLUSTER_TEST={tmp_path}"
-    home = tmp_path / "home"
+@pytest.fixture(scope="session", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+    """A folder with a short path, for sockets; with it ends what the tests started, also if pytest is killed."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tf"))
+    marker = f"TFCLUSTER_TEST={tmp_path_factory.getbasetemp()}"
+    os.environ["TFCLUSTER_TEST"] = f"{tmp_path_factory.getbasetemp()}/"  # of what gets no environment of a test
+    with ending.guarded(f"{marker}/", folder):
+        yield folder
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def environment(folder: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Path) -> Iterator[dict[str, str]]:
+    """Yield an environment of a test's own; whatever is left with it in the end is a leftover."""
+    marker = f"TFCLUSTER_TEST={folder}\0"
+    home, conf = folder / "home", folder / "spark-conf"
     home.mkdir()
-    run = pathlib.Path(tempfile.mkdtemp(prefix="tf"))  # short: it holds sockets
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    short = pathlib.Path(tempfile.mkdtemp(dir=runtime, prefix=""))
+    run, temporary = short / "r", short / "t"
+    run.mkdir()
+    temporary.mkdir()
     env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("TFCLUSTER", "JUPYTER", "XDG"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)},
         "HOME": str(home),
         "XDG_RUNTIME_DIR": str(run),
-        "TFCLUSTER_HOME": str(tmp_path / "state"),
-        "TFCLUSTER_TEST": str(tmp_path),
+        "TMPDIR": str(temporary),
+        "TFCLUSTER_HOME": str(folder / "state"),
+        "TFCLUSTER_TEST": str(folder),
         "TFCLUSTER_BINARY": str(binary),
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
     }
-    yield env
     try:
-        wait_for("the end of what the test started", lambda: not processes(marker), 15)
-    except AssertionError:
-        left = processes(marker)
-        for pid in left:
-            os.kill(pid, 9)
-        raise AssertionError(f"left behind: {left}") from None
+        yield env
+        if not ending.interrupted():
+            with contextlib.suppress(AssertionError):
+                wait_for("the end of what the test started", lambda: not processes(marker), LEFTOVERS)
+            left = processes(marker)
+            assert not left, f"left behind: {left}"
     finally:
+        ending.end(marker, 1)
         # A killed kernel's gate stays until the next kernel sweeps it.
         files = {str(path.relative_to(run)) for path in run.rglob("*") if not path.is_dir()}
         files -= {name for name in files if "/gate-" in name}
-        shutil.rmtree(run)
-    assert not files, f"left behind: {files}"
+        shutil.rmtree(short)
+    assert not files or ending.interrupted(), f"left behind: {files}"
+
+
+@pytest.fixture
+def env(tmp_path: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Path) -> Iterator[dict[str, str]]:
+    """An environment of the test's own."""
+    with environment(tmp_path, binary, runtime) as env:
+        yield env
 
 
 @pytest.fixture
 def notebook(prefix: pathlib.Path, env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[Notebook]:
     """A fresh notebook in a folder of its own."""
     book = Notebook(prefix, env, tmp_path)
-    yield book
-    book.close()
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+@pytest.fixture(scope="module")
+def kernel(
+    prefix: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Notebook]:
+    """A notebook for the tests of a module, which use it by `shared`."""
+    folder = tmp_path_factory.mktemp("kernel")
+    with environment(folder, binary, runtime) as env:
+        book = Notebook(prefix, env, folder)
+        try:
+            yield book
+        finally:
+            book.close()
+
+
+@pytest.fixture
+def shared(kernel: Notebook, tmp_path: pathlib.Path) -> Iterator[Notebook]:
+    """The module's notebook, in a folder of the test's own, without names, clusters and files of other tests."""
+    kernel.enter(tmp_path)
+    yield kernel
+    kernel.leave()

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 
+import pytest
 from conftest import Notebook, processes, wait_for
 
 CALLS = """
@@ -81,6 +82,12 @@ def main_fun(args, ctx):
 """
 
 
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
 def test_calls(notebook: Notebook) -> None:
     """Every call on three tasks: values, shapes, types, vectors larger than the memory, and what is refused."""
     notebook.ok("%tfcluster reserve --workers 3 --no-zygote --framework none")
@@ -105,9 +112,9 @@ def test_errors(notebook: Notebook) -> None:
     assert "barrier: worker:1 did not arrive: the timeout= of 1s has passed" in cell.error, cell.error
 
 
-def test_killed(notebook: Notebook, env: dict[str, str]) -> None:
+def test_killed(notebook: Notebook) -> None:
     """A task that is killed in the middle ends the run with its name, and leaves no memory behind."""
-    home = pathlib.Path(env["TFCLUSTER_TEST"])
+    home = pathlib.Path(notebook.env["TFCLUSTER_TEST"])
     notebook.ok("%tfcluster reserve --workers 2 --no-zygote --framework none")
     notebook.ok(ENDLESS)
     for round in range(2):
