@@ -144,17 +144,22 @@ def notebook(prefix: pathlib.Path, env: dict[str, str], tmp_path: pathlib.Path) 
 
 
 @pytest.fixture(scope="module")
-def kernel(
-    prefix: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Notebook]:
+def module_env(
+    binary: pathlib.Path, runtime: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """An environment of the module's own."""
+    with environment(tmp_path_factory.mktemp("module"), binary, runtime) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def kernel(prefix: pathlib.Path, module_env: dict[str, str]) -> Iterator[Notebook]:
     """A notebook for the tests of a module, which use it by `shared`."""
-    folder = tmp_path_factory.mktemp("kernel")
-    with environment(folder, binary, runtime) as env:
-        book = Notebook(prefix, env, folder)
-        try:
-            yield book
-        finally:
-            book.close()
+    book = Notebook(prefix, module_env, pathlib.Path(module_env["TFCLUSTER_TEST"]))
+    try:
+        yield book
+    finally:
+        book.close()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import queue
 import time
 from collections.abc import Callable
 from typing import Any
@@ -119,6 +120,18 @@ class Notebook:
                     cell.take(message)
         cell.status, cell.count = reply["status"], reply.get("execution_count", 0)
         return cell
+
+    def shows(self, request: str, text: str) -> None:
+        """Wait until a cell shows a text; what it shows up to then is not in its Cell."""
+        shown, end = "", time.monotonic() + DEADLINE
+        while text not in shown:
+            if time.monotonic() > end:
+                raise AssertionError(f"the cell does not show {text!r}, but:\n{shown}")
+            with contextlib.suppress(queue.Empty):
+                message = self.client.get_iopub_msg(timeout=0.1)
+                if message["parent_header"].get("msg_id") == request:
+                    content = message["content"]
+                    shown += content.get("text", "") + content.get("data", {}).get("text/plain", "")
 
     def finish_reply(self, request: str, timeout: float = DEADLINE) -> dict[str, Any]:
         """Wait for a cell's reply alone: what it showed went by while other cells ran."""

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark, whose daemons end with the test."""
+"""What tests need for Spark: whether it is installed, sessions, and a standalone cluster that ends with the test."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from conftest import wait_for
-from test_spark import CHEAP
+import pytest
+from conftest import CHEAP, DEADLINE, wait_for
+
+NEEDS_SPARK = [
+    pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark"),
+    pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java"),
+]
+SESSION = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+"""
+
+
+def needs_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Skip a test where Spark is missing."""
+    for mark in NEEDS_SPARK:
+        test = mark(test)
+    return test
 
 
 def pyspark_home() -> pathlib.Path:
@@ -54,4 +71,4 @@ def standalone(env: dict[str, str], folder: pathlib.Path, *worker: str, workers:
         for daemon in reversed(daemons):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(daemon.pid, signal.SIGTERM)
-            daemon.wait(30)
+            daemon.wait(DEADLINE)

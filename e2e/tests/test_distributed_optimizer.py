@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import Notebook, wait_for
 
+pytestmark = pytest.mark.engines
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 # What the programs share: whether all tasks have the same bits.
@@ -148,28 +150,27 @@ def large(args, ctx):
 UPDATES = {"accumulated": 4, "scaled, accumulated": 4}
 
 
-@pytest.fixture(params=["tensorflow", "jax", "torch"])
-def keras(
-    request: pytest.FixtureRequest, env: dict[str, str], prefix: pathlib.Path, tmp_path: pathlib.Path
-) -> Iterator:
-    """A notebook whose tasks use one of Keras' backends."""
+@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
+def keras(request: pytest.FixtureRequest, module_env: dict[str, str], prefix: pathlib.Path) -> Iterator[Notebook]:
+    """A notebook whose tasks use one of Keras' backends, for all tests."""
     library = ROOT / f".{request.param}"  # not in the environment: TensorFlow imports JAX, and PyTorch has 5 GB
     if request.param != "tensorflow" and not (library / ".done").exists():
         pytest.skip(f"missing: {library.name} (make {library.name}/.done)")
-    shutil.copy(ROOT / "notebooks" / "mnist.py", tmp_path)
+    folder = pathlib.Path(module_env["TFCLUSTER_TEST"])
+    shutil.copy(ROOT / "notebooks" / "mnist.py", folder)
     more = {"PYTHONPATH": str(library)} if library.exists() else {}
-    book = Notebook(prefix, {**env, **more, "KERAS_BACKEND": request.param, "TF_CPP_MIN_LOG_LEVEL": "3"}, tmp_path)
-    book.ok("%tfcluster reserve --workers 2 --no-zygote --idle 60s")
-    yield book
-    book.ok("%tfcluster shutdown")
-    book.close()
+    book = Notebook(prefix, {**module_env, **more, "KERAS_BACKEND": request.param, "TF_CPP_MIN_LOG_LEVEL": "3"}, folder)
+    try:
+        book.ok("%tfcluster reserve --workers 2 --no-zygote --idle 60s")
+        yield book
+        book.ok("%tfcluster shutdown")
+    finally:
+        book.close()
 
 
 def results(notebook: Notebook, start: str) -> list:
     """What the two tasks return."""
-    cell = notebook.ok(
-        f"run = %tfcluster start --wait {start}\nprint('values', list(run.results.values()))", timeout=180
-    )
+    cell = notebook.ok(f"run = %tfcluster start --wait {start}\nprint('values', list(run.results.values()))")
     return ast.literal_eval(cell.text.rpartition("values ")[2].strip())
 
 
@@ -209,7 +210,7 @@ def test_kinds(keras: Notebook, request: pytest.FixtureRequest) -> None:
 RESUMED = """
 def resumed(args, ctx):
     import os, pathlib
-    mark = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"failed{collective.rank()}")
+    mark = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"failed-{keras.backend.backend()}-{collective.rank()}")
     x = np.random.default_rng(collective.rank()).normal(size=(64, 8)).astype("float32")
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from conftest import Notebook
 
+pytestmark = pytest.mark.engines
+
 VARIABLES = """
 def main_fun(args, ctx):
     import os

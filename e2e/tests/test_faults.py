@@ -6,9 +6,12 @@ import os
 import pathlib
 import re
 import signal
+from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, wait_for
+
+pytestmark = pytest.mark.engines
 
 MEMORY_CGROUP = pathlib.Path("/sys/fs/cgroup/memory")
 
@@ -40,12 +43,14 @@ def main_fun(args, ctx):
 """
 
 
-@pytest.fixture
-def trainer(notebook: Notebook) -> Notebook:
-    """Two executors with TensorFlow warm, and a program."""
-    notebook.ok("%tfcluster reserve --workers 2 --idle 60s")
-    notebook.ok(TRAIN)
-    return notebook
+@pytest.fixture(scope="module")
+def trainer(kernel: Notebook) -> Iterator[Notebook]:
+    """Two executors with TensorFlow warm, and a program, for all tests."""
+    kernel.enter(kernel.cwd)
+    kernel.ok("%tfcluster reserve --workers 2 --idle 60s")
+    kernel.ok(TRAIN)
+    yield kernel
+    kernel.leave()
 
 
 def pids(notebook: Notebook) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
-from conftest import DEADLINE, Notebook
+from conftest import Notebook
 
 COUNT = """
 def count(args, ctx):
@@ -26,16 +28,23 @@ def total(run):
 """
 
 
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
 def test_records_of_an_array(notebook: Notebook) -> None:
     """Each record of an array reaches one of two workers, once per epoch."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
     notebook.ok(COUNT + TOTAL)
     notebook.ok("records = np.arange(100_003)")
     notebook.ok("%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train records --epochs 3\ntotal(run)", timeout=60)
+    cell = notebook.ok("run = %tfcluster train records --epochs 3\ntotal(run)")
     assert cell.result == "(100003, {3}, 300009)", cell.all
 
 
+@pytest.mark.engines
 def test_large_records(notebook: Notebook) -> None:
     """A program that waits is given what comes: several slots' worth of partitions, several times."""
     notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none\nimport numpy as np")
@@ -47,7 +56,7 @@ def adds(args, ctx):
     return records, total
 """)
     notebook.ok("x = np.ones((50_000, 784), dtype=np.float32)\n%tfcluster start adds")
-    cell = notebook.ok("run = %tfcluster train x --epochs 2\nrun.result", timeout=60)
+    cell = notebook.ok("run = %tfcluster train x --epochs 2\nrun.result")
     assert cell.result == "(100000, 78400000.0)", cell.all
 
 
@@ -75,29 +84,39 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "no run takes data: run 1 has ended: it finished" in cell.error, cell.all
     notebook.ok("%tfcluster start count")
     waits = notebook.send("%tfcluster wait")
-    while "waiting for data: %tfcluster train DATA" not in str(notebook.client.get_iopub_msg(timeout=DEADLINE)):
-        pass
+    notebook.shows(waits, "waiting for data: %tfcluster train DATA")
     notebook.manager.interrupt_kernel()
     assert "the run was stopped" in notebook.finish(waits).error
 
 
+LATE = """
+def late(args, ctx):
+    import pathlib, time
+    while ctx.task_index and not pathlib.Path(args[0]).exists():
+        time.sleep(0.05)
+    return count(args, ctx)
+"""
+
+
+@pytest.mark.engines
 @pytest.mark.parametrize("option", ["", "--detach"])
-def test_what_a_cell_keeps_of_the_waiting(notebook: Notebook, option: str) -> None:
+def test_what_a_cell_keeps_of_the_waiting(notebook: Notebook, tmp_path: pathlib.Path, option: str) -> None:
     """train shows which tasks have not asked for data in its view, not in lines that stay."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
-    notebook.ok(
-        COUNT + TOTAL + "def late(args, ctx):\n    import time\n"
-        "    time.sleep(3 * ctx.task_index)\n    return count(args, ctx)\nrecords = np.arange(1000)"
-    )
-    notebook.ok("%tfcluster start late")
-    cell = notebook.ok(f"%tfcluster train records {option}")
-    assert "waiting for worker:1 to call ctx.get_data_feed()" in "".join(cell.plain), cell.all
+    notebook.ok(COUNT + TOTAL + LATE + "records = np.arange(1000)")
+    notebook.ok(f"%tfcluster start late {tmp_path}/go")
+    feeds = notebook.send(f"%tfcluster train records {option}")
+    notebook.shows(feeds, "waiting for worker:1 to call ctx.get_data_feed()")
+    (tmp_path / "go").touch()
+    cell = notebook.finish(feeds)
+    assert cell.status == "ok", cell.all
     assert "waiting" not in cell.plain[-1] + cell.text, cell.all
     assert ("run 1 is fed; %tfcluster wait shows how far it is" in cell.plain[-1]) == bool(option), cell.all
     cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
     assert cell.result == "(1000, {1}, 1000)", cell.all
 
 
+@pytest.mark.engines
 def test_a_program_that_fails(notebook: Notebook) -> None:
     """The cell shows the program's own error, at once, while the source has more records than fit."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
@@ -111,7 +130,7 @@ def fails(args, ctx):
 """)
     notebook.ok("records = np.zeros((1_000_000, 100), dtype=np.float32)")
     notebook.ok("%tfcluster start fails")
-    cell = notebook.fails("%tfcluster train records", timeout=60)
+    cell = notebook.fails("%tfcluster train records")
     assert "worker:1 on" in cell.error and "ValueError: enough" in cell.error, cell.all
     notebook.ok(COUNT + TOTAL)
     notebook.ok("few = np.arange(10)\n%tfcluster start count")
@@ -119,6 +138,7 @@ def fails(args, ctx):
     assert cell.result == "(10, {1}, 10)", cell.all
 
 
+@pytest.mark.engines
 def test_a_program_that_leaves(notebook: Notebook) -> None:
     """A worker that reads no more leaves the rest to the others; when all have left, the source is stopped."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
@@ -131,7 +151,7 @@ def leaves(args, ctx):
 """)
     notebook.ok("records = np.zeros((1_000_000, 100), dtype=np.float32)")
     notebook.ok("%tfcluster start leaves")
-    cell = notebook.ok("run = %tfcluster train records\nrun.results", timeout=60)
+    cell = notebook.ok("run = %tfcluster train records\nrun.results")
     assert cell.result == "{'worker:0': 1000, 'worker:1': 1000}", cell.all
     assert "fed 2,000 of 1,000,000 records" in cell.all and "not read" in cell.all, cell.all
 
@@ -151,15 +171,14 @@ def stubborn(args, ctx):
 """
 
 
+@pytest.mark.engines
 def test_two_interrupts(notebook: Notebook) -> None:
     """The first interrupt of train stops the run, the second kills what does not end; the cluster stays."""
     notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none\nimport numpy as np")
     notebook.ok(STUBBORN + COUNT + TOTAL + "records = np.arange(100_000)\n%tfcluster start stubborn")
     feeds = notebook.send("%tfcluster train records")
-    shown = ""
-    for word in ("[worker:0] reads", "interrupt again to kill them"):
-        while word not in shown:
-            shown += str(notebook.client.get_iopub_msg(timeout=DEADLINE)["content"])
+    for words in ("[worker:0] reads", "interrupt again to kill them"):
+        notebook.shows(feeds, words)
         notebook.manager.interrupt_kernel()
     cell = notebook.finish(feeds)
     assert "killing the run; the cluster stays" in cell.stderr and "the run was killed" in cell.error, cell.all
@@ -167,13 +186,14 @@ def test_two_interrupts(notebook: Notebook) -> None:
     assert notebook.ok("run = %tfcluster train records\ntotal(run)[0]").result == "100000"
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("data", ["{'x': np.arange(7), 'y': np.arange(7)}", "pd.DataFrame({'x': range(7), 'y': 1.5})"])
 def test_records_of_columns(notebook: Notebook, data: str) -> None:
     """A record of columns is a tuple in their order."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none")
     notebook.ok("import numpy as np, pandas as pd\n" + COUNT + TOTAL + f"data = {data}")
     notebook.ok("%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train data\ntotal(run)", timeout=60)
+    cell = notebook.ok("run = %tfcluster train data\ntotal(run)")
     assert cell.result == "(7, {1}, 7)", cell.all
 
 
@@ -196,9 +216,7 @@ def test_evaluation_under_a_strategy(notebook: Notebook) -> None:
     for n in (5001, 129):  # 129: the batches of one worker are full, the other has one record more
         notebook.ok(f"data = {{'x': x[:{n}], 'y': np.where(np.arange({n}) == {n} - 1, 1000, 0) + x[:{n}].sum(1)}}")
         notebook.ok("%tfcluster start main_fun")
-        cell = notebook.ok(
-            "found = %tfcluster evaluate data --label y\nsorted(found), round(found['mae'], 3)", timeout=120
-        )
+        cell = notebook.ok("found = %tfcluster evaluate data --label y\nsorted(found), round(found['mae'], 3)")
         assert cell.result == f"(['loss', 'mae'], {round(1000 / n, 3)})", cell.all
 
 
@@ -217,23 +235,6 @@ def main_fun(args, ctx):
 """
 
 
-def test_fit_under_a_strategy(notebook: Notebook) -> None:
-    """fit on a feed: both workers have equally many batches and the same weights, and what is left out is said."""
-    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
-    notebook.ok(
-        FIT + "x = np.random.default_rng(0).random((5001, 4), dtype=np.float32)\ndata = {'x': x, 'y': x.sum(1)}"
-    )
-    notebook.ok("%tfcluster start main_fun")
-    cell = notebook.ok(
-        "run = %tfcluster train data --label y --epochs 2\n"
-        "first, second = run.results.values()\nfirst == second, first[0]",
-        timeout=120,
-    )
-    assert cell.result == "(True, 316)", cell.all  # of 16 records: half of a global batch
-    assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
-    assert "ran out of data" not in cell.all, cell.all
-
-
 WEIGHTS = FIT.replace("float(w.sum())", "w.tobytes()")
 LOOP = """
 def loop(args, ctx):
@@ -250,6 +251,7 @@ def loop(args, ctx):
 """
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(("uneven", "records"), [("drop", 10_000), ("pad", 10_002)])
 def test_each_record_counts_once(notebook: Notebook, uneven: str, records: int) -> None:
     """A loop under MultiWorkerMirroredStrategy, and fit: equal batches, each record once per epoch. What is repeated to
@@ -273,8 +275,9 @@ def test_each_record_counts_once(notebook: Notebook, uneven: str, records: int) 
         f"run = %tfcluster train data --label y --epochs 2 --uneven {uneven}\n"
         "first, second = run.results.values()\nfirst == second, first[0]"
     )
-    assert cell.result == "(True, 316)", cell.all  # half batches, as in test_fit_under_a_strategy
+    assert cell.result == "(True, 316)", cell.all  # of 16 records: half of a global batch
     assert ("2 records left out" in cell.all) == (uneven == "drop"), cell.all
+    assert f"fed {records:,} of 10,002 records" in cell.all and "ran out of data" not in cell.all, cell.all
 
 
 SERVERS = """
@@ -307,19 +310,21 @@ def main_fun(args, ctx):
 """
 
 
+@pytest.mark.engines
 def test_parameter_servers(notebook: Notebook) -> None:
     """The chief reads every record, and gives batches to the workers, which only serve: nobody waits for them."""
     notebook.ok("%tfcluster reserve --backend local --chief --workers 1 --ps 1\nimport numpy as np, time")
     notebook.ok(SERVERS + "records = np.arange(1003)")
     for way in ("iterable", "dataset"):
         notebook.ok(f"%tfcluster start main_fun {way}")
-        cell = notebook.ok("run = %tfcluster train records --epochs 2\nrun.result", timeout=50)
+        cell = notebook.ok("run = %tfcluster train records --epochs 2\nrun.result")
         assert cell.result == f"({1003 * 1002}, 2006, 2006)", cell.all
     notebook.ok("%tfcluster start main_fun per-worker")
-    cell = notebook.fails("%tfcluster train records", timeout=50)
+    cell = notebook.fails("%tfcluster train records")
     assert "pass batches to coordinator.schedule" in cell.error, cell.all
 
 
+@pytest.mark.engines
 def test_servers_alone(notebook: Notebook) -> None:
     """Where every task serves nobody can be fed, and train says so at once."""
     notebook.ok("%tfcluster reserve --backend local --workers 1 --ps 1\nimport numpy as np, time")

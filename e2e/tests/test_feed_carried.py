@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
-from standalone import standalone
+from standalone import NEEDS_SPARK, standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import RESERVE, hidden, memory, sockets
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 # A session that is not the cluster's, whose executors are processes of their own.
 SESSION = """
@@ -47,7 +48,7 @@ len(rows), len({r.id for r in rows}), all(r.prediction == 2 * r.id and r.pair ==
 
 
 @pytest.fixture
-def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:  # noqa: F811
+def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     """A master of Spark with a worker that has room for two executors."""
     with standalone(env, tmp_path, "--cores", "2", "--memory", "2g") as url:
         yield url
@@ -72,7 +73,7 @@ def open_sockets(pid: int) -> int:
     return sum(os.readlink(fd).startswith("socket:") for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir())
 
 
-def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], master: str) -> None:  # noqa: F811
+def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], master: str) -> None:
     """Every record reaches one worker, once per epoch, also where an executor of Spark is killed in the middle."""
     marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
     notebook.ok(SESSION.replace("MASTER", master))
@@ -82,7 +83,7 @@ def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], master: st
     with hidden(env):
         (driver,) = (pid for pid, command in processes(marker).items() if command.endswith(" driver"))
         before = open_sockets(driver)
-        cell = notebook.ok("run = %tfcluster train df --epochs 2\ntotal(run)", timeout=120)
+        cell = notebook.ok("run = %tfcluster train df --epochs 2\ntotal(run)")
         assert cell.result == "(100003, {2}, 200006)", cell.all
 
     notebook.ok("%tfcluster start slow")
@@ -94,42 +95,42 @@ def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], master: st
         os.kill(pid, signal.SIGKILL)
         wait_for("the end of the executor", lambda: not alive(pid))
         assert sum(map(records, read)) < 90_000, "the executor was killed too late"
-        cell = notebook.finish(feeds, timeout=120)
+        cell = notebook.finish(feeds)
         assert cell.result == "(100003, {1}, 100003)", cell.all
 
     notebook.ok("%tfcluster start doubles")
     notebook.ok(ELSEWHERE)
     data = "data = df.select('id', F.col('id').cast('double').alias('x'))"
-    notebook.ok(f"{data}\nout = %tfcluster inference data --columns x --keep id", timeout=120)
+    notebook.ok(f"{data}\nout = %tfcluster inference data --columns x --keep id")
     assert notebook.ok(CHECK).result == "(100003, 100003, True)"
-    wait_for("the end of the feed's memory", lambda: not memory(marker), 60)
-    wait_for("the end of the feed's sockets", lambda: not sockets(env), 60)
-    wait_for("the end of the connections", lambda: open_sockets(driver) <= before, 60)
+    wait_for("the end of the feed's memory", lambda: not memory(marker))
+    wait_for("the end of the feed's sockets", lambda: not sockets(env))
+    wait_for("the end of the connections", lambda: open_sockets(driver) <= before)
 
 
-def test_connect(notebook: Notebook, env: dict[str, str]) -> None:  # noqa: F811
+def test_connect(notebook: Notebook, env: dict[str, str]) -> None:
     """A DataFrame of Spark Connect is carried as one of a classic session is."""
     session = "from pyspark.sql import SparkSession, functions as F\nspark = SparkSession.builder.remote('local[2]')"
     notebook.ok(f"{session}.getOrCreate()\ndf = spark.range(0, 100_003, 1, 7)")
     notebook.ok(RESERVE)
     notebook.ok(COUNT + TOTAL + PROGRAM + ELSEWHERE)
     notebook.ok("%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train df --epochs 2\ntotal(run)", timeout=120)
+    cell = notebook.ok("run = %tfcluster train df --epochs 2\ntotal(run)")
     assert cell.result == "(100003, {2}, 200006)", cell.all
     notebook.ok("%tfcluster start doubles")
     data = "data = df.select('id', F.col('id').cast('double').alias('x'))"
-    notebook.ok(f"{data}\nout = %tfcluster inference data --columns x --keep id", timeout=120)
+    notebook.ok(f"{data}\nout = %tfcluster inference data --columns x --keep id")
     assert notebook.ok(CHECK).result == "(100003, 100003, True)"
 
 
-def test_driver_elsewhere(notebook: Notebook, env: dict[str, str]) -> None:  # noqa: F811
+def test_driver_elsewhere(notebook: Notebook, env: dict[str, str]) -> None:
     """Where the executors do not reach the driver, either, the cell says what to do; the run goes on."""
     notebook.ok(SESSION.replace("MASTER", "local[2]"))
     notebook.ok(RESERVE)
     notebook.ok(COUNT + TOTAL + ELSEWHERE)
     notebook.ok("%tfcluster start count\ncarried, feed_source.Carried = feed_source.Carried, absent")
-    cell = notebook.fails("%tfcluster train df", timeout=120)
+    cell = notebook.fails("%tfcluster train df")
     assert "no executor of the cluster is on" in cell.error and "--advertise HOST" in cell.error, cell.all
     notebook.ok("feed_source.Carried = carried")
-    cell = notebook.ok("run = %tfcluster train df\ntotal(run)", timeout=120)
+    cell = notebook.ok("run = %tfcluster train df\ntotal(run)")
     assert cell.result == "(100003, {1}, 100003)", cell.all

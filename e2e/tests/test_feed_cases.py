@@ -25,7 +25,7 @@ E2  Spark tries a task again     test_feed_ends.rdds, test_inference_spark.test_
     with other records           test_feed_ends.rdds, units.test_feed_producer.test_another_order
     took a task's Python away    test_feed_connect.test_pythons_of_a_killed_task
 E3  speculation, lost executors  test_feed_speculation.*, test_feed_faults_spark.test_killed
-E4  an error in DATA             test_feed_spark.test_error_in_a_dataframe, test_connect, test_feed_ends.rdds
+E4  an error in DATA             test_feed_spark.test_dataframe, test_connect, test_feed_ends.rdds
 E5  interrupt                    test_feed_ends.interrupted, test_feed.test_two_interrupts
 E6  memory                       test_feed_memory.test_ten_gigabytes, units.test_feed_slots.*
 E7  nothing is left              test_feed_faults.test_killed, test_feed_faults_spark.test_killed
@@ -48,13 +48,12 @@ import pathlib
 import re
 import subprocess
 import sys
-import threading
 
 import pytest
-from conftest import ROOT, Notebook
+from conftest import DEADLINE, ROOT, Notebook
+from standalone import needs_spark
 from test_feed import COUNT, FIT, TOTAL
 from test_feed_spark import EVALUATE
-from test_spark import env, pytestmark  # noqa: F401  a fixture
 
 
 def test_the_table() -> None:
@@ -100,20 +99,22 @@ HASH = "hashlib.sha256(b''.join(w.tobytes() for w in model.get_weights())).hexdi
 BITS = FIT.replace("[float(w.sum()) for w in model.get_weights()]", HASH).replace("import ", "import hashlib, ", 1)
 
 
-def test_uneven_partitions(notebook: Notebook) -> None:
+@pytest.mark.engines
+@needs_spark
+def test_uneven_partitions(shared: Notebook) -> None:
     """C1, D1, D2: 1,000 : 10 : 0 records on three workers, with each way of reading; fit asks for more than is fed."""
-    notebook.ok(SESSION + UNEVEN + COUNT + TOTAL + ITERATE + BITS + LONGER)
-    notebook.ok("%tfcluster reserve --backend spark --workers 3")
-    notebook.ok("%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train uneven --epochs 2\ntotal(run)")
+    shared.ok(SESSION + UNEVEN + COUNT + TOTAL + ITERATE + BITS + LONGER)
+    shared.ok("%tfcluster reserve --backend spark --workers 3")
+    shared.ok("%tfcluster start count")
+    cell = shared.ok("run = %tfcluster train uneven --epochs 2\ntotal(run)")
     assert cell.result == "(1010, {2}, 2020)", cell.all
     assert "fed 2,020 of 2,020 records" in cell.all and "left out" not in cell.all, cell.all
-    notebook.ok("%tfcluster start iterate")
-    cell = notebook.ok("run = %tfcluster train uneven\nlist(run.results.values())")
+    shared.ok("%tfcluster start iterate")
+    cell = shared.ok("run = %tfcluster train uneven\nlist(run.results.values())")
     counts = eval(cell.result)
     assert [c[:2] for c in counts] == [(31, 336)] * 3, cell.all
     assert "fed 1,008 of 1,010 records" in cell.all and "2 records left out" in cell.all, cell.all
-    notebook.ok(
+    shared.ok(
         "x, y = F.array(*[F.rand(1).cast('float')] * 4).alias('x'), F.rand(2).alias('y')\n"
         "pairs, whole = uneven.select(x, y), spark.range(0, 5001, 1, 4).select(x, y)"
     )
@@ -122,44 +123,42 @@ def test_uneven_partitions(notebook: Notebook) -> None:
         ("pairs", 1, 33, "fed 1,008 of 1,010 records · 2 records left out"),
         ("whole", 2, 2 * 159, "fed 10,002 of 10,002 records"),
     ):
-        notebook.ok("%tfcluster start main_fun")
-        cell = notebook.ok(
+        shared.ok("%tfcluster start main_fun")
+        cell = shared.ok(
             f"run = %tfcluster train {data} --label y --epochs {epochs}\nsteps, weights = zip(*run.results.values())\n"
             "set(steps), len(set(weights))"
         )
         assert cell.result == f"({{{steps}}}, 1)", cell.all
         assert fed in cell.all and ("left out" in fed or "left out" not in cell.all), cell.all
         assert "ran out of data" not in cell.all, cell.all
-    notebook.ok(BITS.replace("epochs=ctx.epochs", "steps_per_epoch=100") + "%tfcluster start main_fun")
-    assert "ran out of data" in notebook.ok("%tfcluster train pairs --label y").all
-    notebook.ok("%tfcluster start longer")
-    cell = notebook.fails("%tfcluster train pairs --label y")
+    shared.ok(BITS.replace("epochs=ctx.epochs", "steps_per_epoch=100") + "%tfcluster start main_fun")
+    assert "ran out of data" in shared.ok("%tfcluster train pairs --label y").all
+    shared.ok("%tfcluster start longer")
+    cell = shared.fails("%tfcluster train pairs --label y")
     assert "the feed is over: it had 1 epoch" in cell.error, cell.all
 
 
 # ------------------------------------------------------------------------- slots of Spark: E8
 
 
-def test_no_free_slot(notebook: Notebook, tmp_path: pathlib.Path) -> None:
+@pytest.mark.engines
+@needs_spark
+def test_no_free_slot(shared: Notebook, tmp_path: pathlib.Path) -> None:
     """E8: while tasks of the user's own jobs have every slot, the cell says so; then the feed goes on."""
     go = tmp_path / "go"
-    notebook.ok(SESSION.replace("local[6]", "local[2]") + COUNT + TOTAL + LOCAL)
-    notebook.ok(
+    shared.ok(SESSION.replace("local[6]", "local[2]") + COUNT + TOTAL + LOCAL)
+    shared.ok(
         "def hold(_):\n    import pathlib, time\n"
         f"    while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n"
         "numbers = spark.sparkContext.parallelize(range(2), 2)\n"
         "threading.Thread(target=numbers.foreach, args=[hold]).start()\n"
         "while len(spark.sparkContext.statusTracker().getActiveStageIds()) == 0: time.sleep(0.05)"
     )
-    notebook.ok("df = spark.range(1000)\n%tfcluster start count")
-    release = threading.Timer(15, go.touch)  # the cell asks every two seconds
-    release.start()
-    try:
-        cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]")
-    finally:
-        release.cancel()
-        go.touch()
-    assert "waiting for a free slot of Spark: 2 tasks of other jobs run" in cell.all, cell.all
+    shared.ok("df = spark.range(1000)\n%tfcluster start count")
+    feeds = shared.send("run = %tfcluster train df\ntotal(run)[0]")
+    shared.shows(feeds, "waiting for a free slot of Spark: 2 tasks of other jobs run")
+    go.touch()
+    cell = shared.finish(feeds)
     assert cell.result == "1000", cell.all
 
 
@@ -223,7 +222,8 @@ print(len(by_feed), said)
 """
 
 
-def test_two_clusters(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+@pytest.mark.engines
+def test_two_clusters(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """Two clusters of one user on one host are fed at the same time; no key opens what is the other's."""
     notebook.ok(TOGETHER + f"folder = {str(tmp_path)!r}")
     for name, value in (("one", 1), ("two", 2)):
@@ -263,7 +263,8 @@ with tfcluster.reserve(backend="local", workers=2, zygote=False, framework="none
 """
 
 
-def test_detached_in_a_script(env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+@pytest.mark.engines
+def test_detached_in_a_script(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """train(detach=True) of a plain program: the feed goes on behind the call, and wait says how it ended."""
     program = tmp_path / "program.py"
     program.write_text(SCRIPT.replace("{programs}", COUNT + TOTAL))
@@ -273,7 +274,7 @@ def test_detached_in_a_script(env: dict[str, str], tmp_path: pathlib.Path) -> No
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -300,6 +301,8 @@ def ends(args, ctx):
 """
 
 
+@pytest.mark.engines
+@needs_spark
 def test_connect(notebook: Notebook) -> None:
     """A2, E4, C4: train and evaluate of a session of Spark Connect."""
     pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
@@ -321,6 +324,6 @@ def test_connect(notebook: Notebook) -> None:
     cell = notebook.ok("import time\nrun = %tfcluster train long --steps 5\ntime.time() - max(run.results.values())")
     assert "not read" in cell.all, cell.all
     print(f"the cell ended {float(cell.result):.2f} s after the last record was read")
-    cell = notebook.ok("spark.range(0, 100, 1, 4).selectExpr('sum(id) s').first().s", timeout=30)  # with all slots
+    cell = notebook.ok("spark.range(0, 100, 1, 4).selectExpr('sum(id) s').first().s")  # with all slots
     assert cell.result == "4950", cell.all
     notebook.ok("spark.stop()\n%tfcluster shutdown")

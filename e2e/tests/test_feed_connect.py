@@ -8,11 +8,13 @@ import signal
 
 import pytest
 from conftest import Notebook, wait_for
+from standalone import NEEDS_SPARK
 from test_feed import COUNT, TOTAL
 from test_feed_cases import ENDS, SPARK
 from test_feed_ends import FAILS
 from test_feed_faults import memory, sockets
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 SESSION = """
 from pyspark.sql import functions as F
@@ -30,7 +32,7 @@ def pids(args, ctx):
 """
 
 
-def test_ends(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+def test_ends(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """E1, E5, E7 on Spark Connect: the program's cause in the cell, all slots free again, and nothing left."""
     pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
     notebook.ok("c = " + SPARK.replace("spark", "spark --master local[4]"))
@@ -96,11 +98,17 @@ def interrupted(notebook: Notebook, folder: pathlib.Path) -> None:
     """E5: session, cluster and another operation of the session survive the interrupt of a feed."""
     for path in folder.glob("reads-*"):
         path.unlink()
+    go = folder / "go"
+    notebook.ok(f"go = {str(go)!r}")
     notebook.ok("""
-import threading, time
+import os, threading, time
 other = []
 def beside():
-    slow = F.udf(lambda i: time.sleep(6) or 7, "long")
+    def held(i):
+        while not os.path.exists(go):
+            time.sleep(0.05)
+        return 7
+    slow = F.udf(held, "long")
     other.append([row.s for row in spark.range(0, 1, 1, 1).select(slow("id").alias("s")).collect()])
 thread = threading.Thread(target=beside)
 thread.start()
@@ -111,15 +119,17 @@ thread.start()
     notebook.manager.interrupt_kernel()
     cell = notebook.finish(feeds)
     assert "the run was stopped; the cluster stays" in cell.error, cell.all
-    assert notebook.ok("thread.join(30)\nother").result == "[[7]]"
+    assert notebook.ok("other").result == "[]"
+    go.touch()
+    assert notebook.ok("thread.join()\nother").result == "[[7]]"
 
 
-def works(notebook: Notebook, env: dict[str, str]) -> None:  # noqa: F811
+def works(notebook: Notebook, env: dict[str, str]) -> None:
     """All slots of Spark are free, the next feed delivers each record once, and nothing of either is left."""
-    cell = notebook.ok("spark.range(0, 100, 1, 4).selectExpr('sum(id) s').first().s", timeout=30)
+    cell = notebook.ok("spark.range(0, 100, 1, 4).selectExpr('sum(id) s').first().s")
     assert cell.result == "4950", cell.all
     notebook.ok("%tfcluster start count")
     cell = notebook.ok("run = %tfcluster train few\ntotal(run)")
     assert cell.result == "(5003, {1}, 5003)", cell.all
-    wait_for("the end of the feed's memory", lambda: not memory(f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"), 60)
-    wait_for("the end of the feed's sockets", lambda: not sockets(env), 60)
+    wait_for("the end of the feed's memory", lambda: not memory(f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"))
+    wait_for("the end of the feed's sockets", lambda: not sockets(env))

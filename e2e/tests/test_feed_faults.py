@@ -13,6 +13,8 @@ import pytest
 from conftest import Cell, Notebook, alive, processes, wait_for
 from test_feed import COUNT, TOTAL
 
+pytestmark = pytest.mark.engines
+
 RESERVE = "%tfcluster reserve --backend local --workers 2 --no-zygote --framework none --idle 120s"
 SLOW = """
 def slow(args, ctx):
@@ -72,8 +74,8 @@ def works(notebook: Notebook, env: dict[str, str], killed: set[pathlib.Path]) ->
     cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
     assert cell.result == "(100003, {1}, 100003)", cell.all
     marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
-    wait_for("the end of the feed's memory", lambda: not memory(marker), 60)
-    wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= killed, 60)
+    wait_for("the end of the feed's memory", lambda: not memory(marker))
+    wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= killed)
 
 
 def killed(notebook: Notebook, env: dict[str, str], kind: str, rng: random.Random, dead: set[pathlib.Path]) -> Cell:
@@ -92,7 +94,19 @@ def killed(notebook: Notebook, env: dict[str, str], kind: str, rng: random.Rando
         dead.update(sockets(env))
     os.kill(pid, signal.SIGKILL)
     wait_for("the end of the process", lambda: not alive(pid))
-    return notebook.finish(feeds, timeout=90)
+    return notebook.finish(feeds)
+
+
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
+@pytest.fixture
+def env(kernel: Notebook) -> dict[str, str]:
+    """The environment of that kernel."""
+    return kernel.env
 
 
 def test_killed(notebook: Notebook, env: dict[str, str]) -> None:
@@ -116,16 +130,16 @@ def test_killed(notebook: Notebook, env: dict[str, str]) -> None:
     notebook.ok("%tfcluster shutdown")
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], epochs: int) -> None:
+def test_executors_elsewhere(notebook: Notebook, env: dict[str, str]) -> None:
     """Executors whose sockets the notebook cannot find are fed through the driver, each record once an epoch."""
+    epochs = 3
     notebook.ok(RESERVE)
     notebook.ok(NOTEBOOK)
     notebook.ok("%tfcluster start count")
     with hidden(env):
         cell = notebook.ok(f"run = %tfcluster train records --epochs {epochs}\ntotal(run)")
     assert cell.result == f"(100003, {{{epochs}}}, {epochs * 100_003})", cell.all
-    wait_for("the end of the feed's sockets", lambda: not sockets(env), 60)
+    wait_for("the end of the feed's sockets", lambda: not sockets(env))
 
 
 @contextlib.contextmanager

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
-from standalone import standalone
+from standalone import NEEDS_SPARK, standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import memory, sockets
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 SESSION = """
 from pyspark.sql import SparkSession, functions as F
@@ -48,7 +49,7 @@ CAUSES = {
 }
 
 
-def victim(kind: str, env: dict[str, str], rng: random.Random) -> int:  # noqa: F811
+def victim(kind: str, env: dict[str, str], rng: random.Random) -> int:
     """A process of the feed that is on."""
     folder = pathlib.Path(env["TFCLUSTER_TEST"])
     if kind == "task":
@@ -81,7 +82,7 @@ def mappings(pid: int) -> str:
     return ""
 
 
-def executors_of_agents(env: dict[str, str]) -> list[str]:  # noqa: F811
+def executors_of_agents(env: dict[str, str]) -> list[str]:
     """The processes of Spark in which agents have slots, by the lock file that an agent has open."""
     found = []
     for pid, command in processes(f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}").items():
@@ -93,13 +94,13 @@ def executors_of_agents(env: dict[str, str]) -> list[str]:  # noqa: F811
 
 
 @pytest.fixture
-def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:  # noqa: F811
+def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     """The URL of a master with room for two executors, and for those that come after them."""
     with standalone(env, tmp_path, "--cores", "2", "--memory", "2g") as url:
         yield url
 
 
-def test_killed(notebook: Notebook, env: dict[str, str], master: str) -> None:  # noqa: F811
+def test_killed(notebook: Notebook, env: dict[str, str], master: str) -> None:
     """A clear cause, nothing left, and the next train works; where only Spark's task is killed, each record once."""
     rng = random.Random(int(os.environ.get("TFCLUSTER_SEED", "14")))
     marker, folder = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}", pathlib.Path(env["TFCLUSTER_TEST"])
@@ -121,7 +122,7 @@ def test_killed(notebook: Notebook, env: dict[str, str], master: str) -> None:  
             dead.update(sockets(env))
         os.kill(pid, signal.SIGKILL)
         wait_for("the end of the process", lambda pid=pid: not alive(pid))
-        cell = notebook.finish(feeds, timeout=90)
+        cell = notebook.finish(feeds)
         print(kind, cell.status, (cell.error or cell.result).splitlines()[0])
         if CAUSES[kind]:
             assert cell.status == "error" and re.search(CAUSES[kind], cell.error), f"{kind}: {cell.all}"
@@ -133,8 +134,8 @@ def test_killed(notebook: Notebook, env: dict[str, str], master: str) -> None:  
         notebook.ok("%tfcluster start count")
         cell = notebook.ok("run = %tfcluster train few --epochs 2\ntotal(run)")
         assert cell.result == "(5003, {2}, 10006)", f"after {kind}: {cell.all}"
-        wait_for("the end of the feed's memory", lambda: not memory(marker), 60)
-        wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= dead, 60)
+        wait_for("the end of the feed's memory", lambda: not memory(marker))
+        wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= dead)
         cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds()), spark.range(7).count()")
         assert cell.result == "([], 7)", f"after {kind}: {cell.all}"
         assert len(set(executors_of_agents(env))) == 2, f"after {kind}: {executors_of_agents(env)}"

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook
-from standalone import standalone
+from standalone import NEEDS_SPARK, standalone
 from test_feed import COUNT, TOTAL
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 OWN = """
 from pyspark.sql import SparkSession
@@ -20,15 +21,16 @@ spark = (SparkSession.builder.master({url!r}).config("spark.executor.cores", {co
 RESERVE = "%tfcluster reserve --backend spark --workers 2 --gpus 1 --no-zygote --framework none"
 
 
-@pytest.fixture
-def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:  # noqa: F811
+@pytest.fixture(scope="module")
+def master(module_env: dict[str, str]) -> Iterator[str]:
     """The URL of a master with one worker of four cores and two GPUs."""
-    script = tmp_path / "gpus.sh"
+    folder = pathlib.Path(module_env["TFCLUSTER_TEST"])
+    script = folder / "gpus.sh"
     script.write_text('#!/bin/sh\necho \'{"name": "gpu", "addresses": ["4", "7"]}\'\n')
     script.chmod(0o755)
-    properties = tmp_path / "worker.properties"
+    properties = folder / "worker.properties"
     properties.write_text(f"spark.worker.resource.gpu.amount 2\nspark.worker.resource.gpu.discoveryScript {script}\n")
-    with standalone(env, tmp_path, "--cores", "4", "--memory", "3g", "--properties-file", str(properties)) as url:
+    with standalone(module_env, folder, "--cores", "4", "--memory", "3g", "--properties-file", str(properties)) as url:
         yield url
 
 
@@ -37,7 +39,7 @@ def test_a_session_of_the_clusters_own(notebook: Notebook, master: str) -> None:
     pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
     notebook.ok(f"c = {RESERVE} --master {master}\nspark = c.spark()\n" + COUNT + TOTAL)
     notebook.ok("df = spark.range(10_003).repartition(5)\n%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]", timeout=60)
+    cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]")
     assert cell.result == "10003", cell.all
     notebook.ok("spark.stop()\n%tfcluster shutdown")
 
@@ -54,7 +56,7 @@ def test_the_notebooks_own_session(notebook: Notebook, master: str, more: str, d
     notebook.ok(OWN.format(url=master, cores=2, more=more))
     notebook.ok(RESERVE + "\n" + COUNT + TOTAL)
     notebook.ok(f"df = {data}\n%tfcluster start count")
-    cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]", timeout=60)
+    cell = notebook.ok("run = %tfcluster train df\ntotal(run)[0]")
     assert cell.result == "10003", cell.all
     notebook.ok("%tfcluster shutdown --force\nspark.stop()")
 
@@ -64,9 +66,9 @@ def test_no_slot_beside_the_agents(notebook: Notebook, master: str) -> None:
     notebook.ok(OWN.format(url=master, cores=1, more='.config("spark.task.resource.gpu.amount", 1)'))
     notebook.ok(RESERVE + "\n" + COUNT)
     notebook.ok("df, rdd = spark.range(100), spark.sparkContext.parallelize(range(100))\n%tfcluster start count")
-    cell = notebook.fails("%tfcluster train df", timeout=30)
+    cell = notebook.fails("%tfcluster train df")
     assert "the 2 agents of a cluster with --gpus hold every slot" in cell.error, cell.all
     assert "spark.executor.cores 1 more" in cell.error, cell.all
-    cell = notebook.fails("%tfcluster train rdd", timeout=30)
+    cell = notebook.fails("%tfcluster train rdd")
     assert "spark.task.resource.gpu.amount is 1 in this session" in cell.error and "DataFrame" in cell.error, cell.all
     notebook.ok("%tfcluster shutdown --force\nspark.stop()")

@@ -6,7 +6,10 @@ import contextlib
 import os
 import pathlib
 
+import pytest
 from conftest import Notebook, processes, wait_for
+
+pytestmark = pytest.mark.engines
 
 EPOCHS = 100  # of 100 MB
 GROWTH = 50 << 10  # kB, of each process
@@ -78,6 +81,6 @@ def test_ten_gigabytes(notebook: Notebook, env: dict[str, str]) -> None:
         return all(descriptors(pid) <= n for pid, n in open_before.items())
 
     with contextlib.suppress(AssertionError):
-        wait_for("the descriptors", closed, 15)
+        wait_for("the descriptors", closed)
     assert closed(), {found[pid]: (n, descriptors(pid)) for pid, n in open_before.items()}
     print("kB that processes grew:", grown)

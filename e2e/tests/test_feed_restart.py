@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import random
-import shutil
 import signal
 
 import pytest
 from conftest import Cell, Notebook, alive, wait_for
+from standalone import SESSION, needs_spark
 from test_feed import TOTAL
 from test_feed_faults import RESERVE, victim
-from test_spark import SESSION
-from test_spark import env as spark_env  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.engines
+
 
 # The first attempt of worker:1 reads slowly and says where it is; those behind it count what they read.
 COUNT = """
@@ -37,9 +37,7 @@ WIDE = "{'x': np.arange(20_003), 'wide': np.zeros((20_003, 1000), dtype=np.float
 AGAIN = "the tasks were restarted: the feed begins again at the first record"
 
 
-def killed(
-    notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, worker: int = 1, timeout: float = 90
-) -> Cell:
+def killed(notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, worker: int = 1) -> Cell:
     """Feeds, kills a worker, or an agent, in the middle with kill -9, and returns what the cell shows."""
     feeds = notebook.send(line)
     first = pathlib.Path(env["TFCLUSTER_TEST"], f"first-{worker}")
@@ -47,7 +45,19 @@ def killed(
     pid = victim("agent", env, random.Random(0)) if agent else int(first.read_text())
     os.kill(pid, signal.SIGKILL)
     wait_for("the end of the process", lambda: not alive(pid))
-    return notebook.finish(feeds, timeout=timeout)
+    return notebook.finish(feeds)
+
+
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
+@pytest.fixture
+def env(kernel: Notebook) -> dict[str, str]:
+    """The environment of that kernel."""
+    return kernel.env
 
 
 @pytest.mark.parametrize("data", ["np.arange(20_003)", WIDE])
@@ -65,26 +75,24 @@ def test_an_array(notebook: Notebook, env: dict[str, str], data: str) -> None:
     assert "fed 60,009 of 60,009 records" in cell.plain[-1], cell.all
 
 
-@pytest.mark.parametrize("data", ["np.arange(20_003)", WIDE])
-def test_an_executor(notebook: Notebook, env: dict[str, str], data: str) -> None:
+def test_an_executor(notebook: Notebook, env: dict[str, str]) -> None:
     """An executor is lost: another one takes its place, and the last attempt reads each record once per epoch."""
     notebook.ok(RESERVE)
-    notebook.ok(f"import numpy as np\nrecords = {data}\n" + COUNT + TOTAL)
+    notebook.ok(f"import numpy as np\nrecords = {WIDE}\n" + COUNT + TOTAL)
     notebook.ok("%tfcluster start --max-restarts 1 count")
     cell = killed(notebook, env, "run = %tfcluster train records --epochs 2\ntotal(run)", agent=True)
     assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
 
 
-@pytest.mark.parametrize("option", ["", "--more"])
-def test_one_worker(notebook: Notebook, env: dict[str, str], option: str) -> None:
-    """The only worker is killed: nobody reads until it is started again."""
+def test_one_worker(notebook: Notebook, env: dict[str, str]) -> None:
+    """The only worker is killed: nobody reads until it is started again; --more keeps the feed of that attempt open."""
     notebook.ok(RESERVE.replace("--workers 2", "--workers 1"))
     notebook.ok(f"import numpy as np\nrecords = {WIDE}\n" + COUNT + TOTAL)
     notebook.ok("%tfcluster start --max-restarts 1 count")
-    cell = killed(notebook, env, f"run = %tfcluster train records {option}", worker=0)
+    cell = killed(notebook, env, "run = %tfcluster train records --more", worker=0)
     assert "fed 20,003 of 20,003 records" in cell.plain[-1] and cell.text.count(AGAIN) == 1, cell.all
-    cell = notebook.ok("run = %tfcluster train records\ntotal(run)" if option else "total(run)")
-    assert cell.result == ("(20003, {2}, 40006)" if option else "(20003, {1}, 20003)"), cell.all
+    cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
+    assert cell.result == "(20003, {2}, 40006)", cell.all
 
 
 def test_an_iterator(notebook: Notebook, env: dict[str, str]) -> None:
@@ -100,21 +108,15 @@ def test_an_iterator(notebook: Notebook, env: dict[str, str]) -> None:
     assert cell.result == "(1003, {1}, 1003)", cell.all
 
 
-@pytest.mark.parametrize("option", ["--more", "--detach"])
-def test_options(notebook: Notebook, env: dict[str, str], option: str) -> None:
-    """--more keeps the feed of the next attempt open; --detach feeds it without a cell."""
+def test_detached(notebook: Notebook, env: dict[str, str]) -> None:
+    """--detach feeds the next attempt without a cell."""
     notebook.ok(RESERVE)
     notebook.ok(f"import numpy as np\nrecords = {WIDE}\n" + COUNT + TOTAL)
     notebook.ok("%tfcluster start --max-restarts 1 count")
-    cell = killed(notebook, env, f"%tfcluster train records {option}")
+    cell = killed(notebook, env, "%tfcluster train records --detach")
     assert cell.status == "ok", cell.all
-    if option == "--more":
-        assert "fed 20,003 of 20,003 records" in cell.plain[-1] and cell.text.count(AGAIN) == 1, cell.all
-        cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
-        assert cell.result == "(20003, {2}, 40006)", cell.all
-    else:
-        cell = notebook.ok("run = %tfcluster wait\ntotal(run)", timeout=90)
-        assert cell.result == "(20003, {1}, 20003)", cell.all
+    cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
+    assert cell.result == "(20003, {1}, 20003)", cell.all
 
 
 PREDICT = """
@@ -172,7 +174,7 @@ def test_a_server(notebook: Notebook, env: dict[str, str]) -> None:
     wait_for("the chief to read", (folder / "first-1").exists)
     wait_for("the worker", lambda: any(folder.glob("worker-0-*")))
     os.kill(int(next(folder.glob("worker-0-*")).name.rpartition("-")[2]), signal.SIGKILL)
-    cell = notebook.finish(feeds, timeout=90)
+    cell = notebook.finish(feeds)
     assert cell.result == "20003" and AGAIN not in cell.all and "only this worker" in cell.text, cell.all
 
 
@@ -233,7 +235,7 @@ def test_fit(notebook: Notebook, env: dict[str, str]) -> None:
     notebook.ok("%tfcluster start --max-restarts 1 main_fun")
     line = "run = %tfcluster train data --label y --epochs 2\n"
     line += "first, second = run.results.values()\nfirst == second, first[0]"
-    cell = killed(notebook, env, line, timeout=180)
+    cell = killed(notebook, env, line)
     assert cell.result == "(True, 316)" and cell.text.count(AGAIN) == 1, cell.all
     assert "fed 10,000 of 10,002 records" in cell.all and "2 records left out" in cell.all, cell.all
 
@@ -258,43 +260,34 @@ def test_behind_the_last_result(notebook: Notebook, tmp_path: pathlib.Path) -> N
     notebook.ok(RESERVE)
     notebook.ok("import numpy as np, pandas as pd\nrecords = pd.DataFrame({'id': range(2003)})\n" + LATE)
     notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out ''")
-    cell = notebook.ok(f"path = %tfcluster inference records --output {tmp_path}/out", timeout=90)
+    cell = notebook.ok(f"path = %tfcluster inference records --output {tmp_path}/out")
     assert cell.text.count(AGAIN) == 1, cell.all
     cell = notebook.ok("found = pd.read_parquet(path)\n(found.prediction == found.id * 2).all(), len(found)")
     assert cell.result == "(np.True_, 2003)", cell.all
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark")
-@pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java")
-class TestSpark:
-    """A Spark DataFrame, whose job of the first attempt is cancelled."""
+@needs_spark
+def test_a_dataframe(notebook: Notebook, env: dict[str, str]) -> None:
+    """The last attempt reads each row once per epoch; no job of the first one is left."""
+    notebook.ok(SESSION)
+    notebook.ok(RESERVE)
+    notebook.ok(COUNT + TOTAL + "from pyspark.sql import functions as F\ndf = spark.range(20_003).repartition(5)")
+    notebook.ok("df = df.withColumn('wide', F.array_repeat(F.lit(0).cast('float'), 1000))  # more than fits the memory")
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, "run = %tfcluster train df --epochs 2\ntotal(run)")
+    assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
+    cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
+    assert cell.result == "[]", cell.all
 
-    @pytest.fixture
-    def env(self, spark_env: dict[str, str]) -> dict[str, str]:  # noqa: F811
-        """Settings of a cheap Spark."""
-        return spark_env
 
-    def test_a_dataframe(self, notebook: Notebook, env: dict[str, str]) -> None:
-        """The last attempt reads each row once per epoch; no job of the first one is left."""
-        notebook.ok(SESSION)
-        notebook.ok(RESERVE)
-        notebook.ok(COUNT + TOTAL + "from pyspark.sql import functions as F\ndf = spark.range(20_003).repartition(5)")
-        notebook.ok(
-            "df = df.withColumn('wide', F.array_repeat(F.lit(0).cast('float'), 1000))  # more than fits the memory"
-        )
-        notebook.ok("%tfcluster start --max-restarts 1 count")
-        cell = killed(notebook, env, "run = %tfcluster train df --epochs 2\ntotal(run)", timeout=180)
-        assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
-        cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
-        assert cell.result == "[]", cell.all
-
-    def test_behind_the_last_result(self, notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
-        """Results that were written before the restart are written again."""
-        notebook.ok(SESSION)
-        notebook.ok(RESERVE)
-        notebook.ok(LATE + "df = spark.range(2003).repartition(3)")
-        notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out /_SUCCESS")
-        cell = notebook.ok(f"found = %tfcluster inference df --output {tmp_path}/out", timeout=180)
-        assert cell.text.count(AGAIN) == 1, cell.all
-        cell = notebook.ok("found.where('prediction = id * 2').count(), found.count()", timeout=60)
-        assert cell.result == "(2003, 2003)", cell.all
+@needs_spark
+def test_behind_the_last_result_of_spark(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Results that were written before the restart are written again."""
+    notebook.ok(SESSION)
+    notebook.ok(RESERVE)
+    notebook.ok(LATE + "df = spark.range(2003).repartition(3)")
+    notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out /_SUCCESS")
+    cell = notebook.ok(f"found = %tfcluster inference df --output {tmp_path}/out")
+    assert cell.text.count(AGAIN) == 1, cell.all
+    cell = notebook.ok("found.where('prediction = id * 2').count(), found.count()")
+    assert cell.result == "(2003, 2003)", cell.all

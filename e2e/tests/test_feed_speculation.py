@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, processes, wait_for
-from standalone import standalone
+from standalone import NEEDS_SPARK, standalone
 from test_feed import COUNT, TOTAL
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 SESSION = """
 from pyspark.sql import SparkSession, functions as F
@@ -49,14 +50,14 @@ def attempts():
 
 
 @pytest.fixture
-def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:  # noqa: F811
+def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     """The URL of a master with two hosts: Spark does not run two attempts of a task on one."""
     with standalone(env, tmp_path, "--cores", "1", "--memory", "1g", workers=2) as url:
         yield url
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_speculation(notebook: Notebook, env: dict[str, str], master: str, killed: bool) -> None:  # noqa: F811
+def test_speculation(notebook: Notebook, env: dict[str, str], master: str, killed: bool) -> None:
     """Each record arrives once, whether the slow attempt goes on or its executor is killed."""
     notebook.ok(SESSION.format(url=master) + DATA + ATTEMPTS + COUNT + TOTAL)
     notebook.ok("%tfcluster reserve --workers 2 --no-zygote --framework none\n%tfcluster start count")

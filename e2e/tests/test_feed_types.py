@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import pathlib
+from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook
+from standalone import NEEDS_SPARK, SESSION
 from test_feed import COUNT, TOTAL
-from test_feed_spark import SESSION
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 SESSIONS = {
     "classic": SESSION,
@@ -86,15 +89,19 @@ WRONG = {
 }
 
 
-@pytest.fixture(params=list(SESSIONS))
-def spark(notebook: Notebook, request: pytest.FixtureRequest) -> Notebook:
-    """A notebook with a session, and a cluster with one worker."""
+@pytest.fixture(scope="module", params=list(SESSIONS))
+def spark(prefix: pathlib.Path, module_env: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Notebook]:
+    """A notebook with a session, and a cluster with one worker, for all tests."""
     if request.param == "connect":
         pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
-    notebook.ok(SESSIONS[request.param] + FRAME)
-    backend = "spark" if request.param == "classic" else "local"
-    notebook.ok(f"%tfcluster reserve --backend {backend} --workers 1 --no-zygote --framework none")
-    return notebook
+    notebook = Notebook(prefix, module_env, pathlib.Path(module_env["TFCLUSTER_TEST"]))
+    try:
+        notebook.ok(SESSIONS[request.param] + FRAME)
+        backend = "spark" if request.param == "classic" else "local"
+        notebook.ok(f"%tfcluster reserve --backend {backend} --workers 1 --no-zygote --framework none")
+        yield notebook
+    finally:
+        notebook.close()
 
 
 def result(spark: Notebook, line: str) -> object:

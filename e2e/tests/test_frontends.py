@@ -11,7 +11,7 @@ from collections.abc import Callable
 import nbformat
 import pytest
 import verb_notebook
-from conftest import ROOT
+from conftest import DEADLINE, ROOT
 
 Executed = Callable[[pathlib.Path, dict[str, str]], pathlib.Path]
 
@@ -19,14 +19,14 @@ Executed = Callable[[pathlib.Path, dict[str, str]], pathlib.Path]
 def execute(env: dict[str, str], folder: pathlib.Path, *command: str | pathlib.Path) -> None:
     """Run a front end's program to its end, in the notebook's folder."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
 def by_nbclient(notebook: pathlib.Path, env: dict[str, str]) -> pathlib.Path:
     """jupyter execute, which is nbclient's."""
     out = notebook.with_name("out.ipynb")
-    execute(env, out.parent, "jupyter", "execute", f"--output={out}", "--timeout=60", notebook)
+    execute(env, out.parent, "jupyter", "execute", f"--output={out}", "--timeout=300", notebook)
     return out
 
 
@@ -46,7 +46,7 @@ def jupyter(env: dict[str, str], prefix: pathlib.Path, tmp_path: pathlib.Path) -
     return {**env, "JUPYTER_PATH": str(prefix / "share" / "jupyter"), "IPYTHONDIR": str(tmp_path / "ipython")}
 
 
-@pytest.mark.parametrize("front_end", [by_nbclient, by_nbconvert])
+@pytest.mark.parametrize("front_end", [by_nbclient, pytest.param(by_nbconvert, marks=pytest.mark.engines)])
 def test_every_verb(front_end: Executed, jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The notebook of all verbs, by the kernel."""
     path = tmp_path / "verbs.ipynb"
@@ -55,6 +55,7 @@ def test_every_verb(front_end: Executed, jupyter: dict[str, str], tmp_path: path
     assert not problems, "\n\n".join(problems)
 
 
+@pytest.mark.engines
 def test_papermill(jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The same by papermill, whose parameter reaches the program's arguments and a verb's option."""
     path, out = tmp_path / "verbs.ipynb", tmp_path / "out.ipynb"
@@ -65,6 +66,7 @@ def test_papermill(jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
     assert verb_notebook.problems(out, rounds=2), "the check does not look at the parameter"
 
 
+@pytest.mark.engines
 def test_plain_ipykernel(jupyter: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The same notebook behind %load_ext tfcluster, in ipykernel itself."""
     path = tmp_path / "verbs.ipynb"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from conftest import Notebook
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+from standalone import NEEDS_SPARK
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 CLASSIC = """
 from pyspark.sql import SparkSession
@@ -41,9 +43,9 @@ def check(notebook: Notebook, reserve: str) -> None:
     """Runs inference over FRAME and looks at the value, while the cluster is there and afterwards."""
     notebook.ok(reserve + "\n" + FRAME + PROGRAM)
     notebook.ok("%tfcluster start main_fun")
-    notebook.ok("out = %tfcluster inference data --columns x --keep id,day", timeout=120)
+    notebook.ok("out = %tfcluster inference data --columns x --keep id,day")
     notebook.ok("%tfcluster start main_fun")
-    notebook.ok("%tfcluster inference data --columns x --keep id --output found", timeout=120)
+    notebook.ok("%tfcluster inference data --columns x --keep id --output found")
     assert notebook.ok("sorted(spark.read.parquet('found').columns)").result == "['id', 'image', 'prediction', 'small']"
     assert notebook.ok("_.__class__.__name__, spark.read.parquet('found').count() == data.count()").result.endswith(
         "True)"
@@ -63,38 +65,38 @@ def check(notebook: Notebook, reserve: str) -> None:
     assert said[2].startswith("[1, ") and said[2].endswith("True"), cell.all
 
 
-def test_classic(notebook: Notebook) -> None:
+def test_classic(shared: Notebook) -> None:
     """A session of the notebook's own."""
-    notebook.ok(CLASSIC)
-    check(notebook, "%tfcluster reserve --backend spark --workers 2 --no-zygote --framework none")
+    shared.ok(CLASSIC)
+    check(shared, "%tfcluster reserve --backend spark --workers 2 --no-zygote --framework none")
 
 
-def test_errors(notebook: Notebook) -> None:
+def test_errors(shared: Notebook) -> None:
     """Errors of the DataFrame and of the program are shown as they are; a task that Spark tries again; no record."""
-    notebook.ok(CLASSIC + FRAME + PROGRAM)
-    notebook.ok("%tfcluster reserve --backend spark --workers 2 --no-zygote --framework none")
-    notebook.ok("%tfcluster start main_fun")
-    notebook.ok("fails = F.udf(lambda x: 1 / (x - 700), 'double')\nbad = data.select(fails('x').alias('x'))")
-    cell = notebook.fails("%tfcluster inference bad", timeout=120)
+    shared.ok(CLASSIC + FRAME + PROGRAM)
+    shared.ok("%tfcluster reserve --backend spark --workers 2 --no-zygote --framework none")
+    shared.ok("%tfcluster start main_fun")
+    shared.ok("fails = F.udf(lambda x: 1 / (x - 700), 'double')\nbad = data.select(fails('x').alias('x'))")
+    cell = shared.fails("%tfcluster inference bad")
     assert "ZeroDivisionError" in cell.error, cell.all
-    notebook.ok("""
+    shared.ok("""
 def once(x):  # the first attempt of its task fails in the middle
     from pyspark import TaskContext
     return x if TaskContext.get().attemptNumber() or x != 1700 else 1 / 0
 again = data.select("id", F.udf(once, "double")("x").alias("x"))
 """)
-    notebook.ok("out = %tfcluster inference again --keep id --columns x", timeout=120)
-    cell = notebook.ok(
+    shared.ok("out = %tfcluster inference again --keep id --columns x")
+    cell = shared.ok(
         "sorted(r.id for r in out.where('prediction = 2 * id').collect()) == [r.id for r in data.collect()]"
     )
     assert cell.result == "True", cell.all
-    notebook.ok("%tfcluster start main_fun")
-    notebook.ok("empty = data.where('id < 0')")
-    notebook.ok("out = %tfcluster inference empty --columns x --keep id", timeout=120)
-    assert notebook.ok("out.collect(), out.columns").result == "([], ['id', 'prediction'])"
-    notebook.ok(PROGRAM.replace("feed.results(", "feed.results(x[1:]) if 1 else ("))
-    notebook.ok("%tfcluster start main_fun")
-    cell = notebook.fails("%tfcluster inference data --columns x", timeout=120)
+    shared.ok("%tfcluster start main_fun")
+    shared.ok("empty = data.where('id < 0')")
+    shared.ok("out = %tfcluster inference empty --columns x --keep id")
+    assert shared.ok("out.collect(), out.columns").result == "([], ['id', 'prediction'])"
+    shared.ok(PROGRAM.replace("feed.results(", "feed.results(x[1:]) if 1 else ("))
+    shared.ok("%tfcluster start main_fun")
+    cell = shared.fails("%tfcluster inference data --columns x")
     assert "main_fun gave 299 results for 300 records (worker:" in cell.error, cell.all
 
 
@@ -104,7 +106,7 @@ def test_connect(notebook: Notebook) -> None:
     notebook.ok("c = %tfcluster reserve --backend spark --master local[4] --workers 2 --no-zygote --framework none")
     notebook.ok("spark = c.spark()\n" + FRAME + PROGRAM)
     notebook.ok("%tfcluster start main_fun")
-    notebook.ok("out = %tfcluster inference data --columns x --keep id,day", timeout=120)
+    notebook.ok("out = %tfcluster inference data --columns x --keep id,day")
     said = notebook.ok(CHECK).text.splitlines()
     assert said[1].split()[0] == said[1].split()[1] and said[1].endswith("True"), said
     assert said[2].startswith("[1, ") and said[2].endswith("True"), said

@@ -8,6 +8,8 @@ import re
 import pytest
 from conftest import Notebook
 
+pytestmark = pytest.mark.engines
+
 MOST = 1_000_000  # bytes in a cell, as the notebook's file holds them
 
 
@@ -16,16 +18,22 @@ def size(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode())
 
 
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
 @pytest.mark.parametrize("how", ["start", "start then wait"])
 def test_many_lines(notebook: Notebook, how: str) -> None:
     """40 tasks write 25,000 lines each as fast as they can: all are shown or counted."""
     notebook.ok("%tfcluster reserve --workers 40 --framework none --worker-command 'sh flood.sh' --idle 60s")
     (notebook.cwd / "flood.sh").write_text("seq -f 'line %.0f of so many' 25000\n")
     if how == "start":
-        cell = notebook.ok("%tfcluster start --wait", timeout=300)
+        cell = notebook.ok("%tfcluster start --wait")
     else:
         notebook.ok("%tfcluster start")
-        cell = notebook.ok("%tfcluster wait", timeout=300)
+        cell = notebook.ok("%tfcluster wait")
     assert size(cell.text) <= MOST
     assert re.search(r"…\s[\d,]+ (earlier )?lines (in between|since the last cell): %tfcluster logs", cell.text), (
         cell.text[:2000]
@@ -52,7 +60,7 @@ def test_long_lines(notebook: Notebook) -> None:
     """Lines of 100 MB, and of NULs, are shortened and say by how much; the next line is whole."""
     notebook.ok("%tfcluster reserve --workers 1 --framework none --worker-command 'sh long.sh' --idle 60s")
     (notebook.cwd / "long.sh").write_text(LONG)
-    cell = notebook.ok("%tfcluster start --wait", timeout=300)
+    cell = notebook.ok("%tfcluster start --wait")
     assert size(cell.text) <= MOST
     assert "[worker:0] the end\n" in cell.text
     assert re.search(r"more: tfcluster logs -c \S+ --run 1 --task worker:0", cell.text)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 
+import pytest
 from conftest import Notebook, wait_for
 
 RESERVE = "%tfcluster reserve --backend local --workers 3 --dir {}"
@@ -92,6 +93,7 @@ def test_differences_between_runs(notebook: Notebook, env: dict[str, str], tmp_p
     assert changes["value", "LR"] == ("0.5", "0.25") and changes["argument", "--batch"] == ("1", "2"), changes
 
 
+@pytest.mark.engines
 def test_differences_between_tasks(notebook: Notebook, tmp_path: pathlib.Path) -> None:
     """A task with another version of a package is named at the start, once, and nothing else is."""
     site = tmp_path / "site"

@@ -51,45 +51,33 @@ def by_nbclient(path: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -
     return outputs(out)
 
 
-def by_papermill(path: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> str:
-    """Execute with papermill, which finds the kernel on Jupyter's path."""
-    out = path.with_suffix(".out.ipynb")
-    env = {**env, "JUPYTER_PATH": str(prefix / "share" / "jupyter")}
-    command = [sys.executable, "-m", "papermill", "--cwd", str(path.parent), "--no-progress-bar", str(path), str(out)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    # papermill runs on behind a cell that is tagged raises-exception, and calls the notebook failed all the same.
-    expected = 1 if "raises-exception" in path.read_text() else 0
-    assert done.returncode == expected, done.stdout[-5000:] + done.stderr[-2000:]
-    return outputs(out)
-
-
-@pytest.mark.parametrize("execute", [by_nbclient, by_papermill])
-def test_quickstart(execute, folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+def test_quickstart(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """Trains on two workers to 0.85 and more, with the executors' stderr in the cell."""
-    text = execute(folder / "01-quickstart.ipynb", prefix, env)
+    text = by_nbclient(folder / "01-quickstart.ipynb", prefix, env)
     assert accuracy(text) >= 0.85
     assert "[worker:1] worker:1 of 2 trains on 4096 images" in text
     assert "released in" in text
 
 
-@pytest.mark.parametrize("execute", [by_nbclient, by_papermill])
-def test_parameter_server(execute, folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+@pytest.mark.engines
+def test_parameter_server(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """A chief, two workers and a ps; ps and workers are ended after the chief."""
-    text = execute(folder / "02-parameter-server.ipynb", prefix, env)
+    text = by_nbclient(folder / "02-parameter-server.ipynb", prefix, env)
     assert accuracy(text) >= 0.8
     assert "[ps:0] ps:0 serves" in text
 
 
-@pytest.mark.parametrize("execute", [by_nbclient, by_papermill])
-def test_failure_and_rerun(execute, folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+@pytest.mark.engines
+def test_failure_and_rerun(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """The failing cell names the worker, its signal and its last line; the next start resumes; why names who hangs."""
-    text = execute(folder / "03-failure-and-rerun.ipynb", prefix, env)
+    text = by_nbclient(folder / "03-failure-and-rerun.ipynb", prefix, env)
     assert re.search(r"RunFailed: worker:1 on \S+ was killed by signal 9 \(SIGKILL\)", text), text
     assert "worker 1: the power is about to go" in text
     assert "trained 2 epochs" in text
     assert re.search(r"worker:1 is \d+ s behind: in load_batch .*, waiting for a file; 0 waits for it in the all", text)
 
 
+@pytest.mark.engines
 def test_scripts(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """A script beside an evaluator, its metrics as a table, a run that is stopped and saves, PyTorch's variables."""
     text = by_nbclient(folder / "08-scripts.ipynb", prefix, env)
@@ -100,6 +88,7 @@ def test_scripts(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]
     assert "rank 0 of 2" in text and "rank 1 of 2" in text
 
 
+@pytest.mark.engines
 def test_collectives(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """Arrays of two tasks; one model under MultiWorkerMirroredStrategy and with DistributedOptimizer, as well."""
     text = by_nbclient(folder / "07-collectives.ipynb", prefix, env)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pathlib
 import re
 
+import pytest
 from conftest import Notebook
+
+pytestmark = pytest.mark.engines
 
 FIT = """
 def main_fun(args, ctx):
@@ -44,12 +47,18 @@ def coalesced(text: str) -> list[str]:
     return re.sub(r".*\r(?=[^\n])", "", text).split("\n")
 
 
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
+
+
 def test_keras_bar(notebook: Notebook) -> None:
     """An epoch leaves one line a task and no fragment of a bar, also in `logs`; start names the folder of the lines."""
     notebook.ok("%tfcluster reserve --workers 2")
     notebook.ok(FIT)
-    started = notebook.ok("%tfcluster start main_fun", timeout=300)
-    cell = notebook.ok("%tfcluster wait", timeout=300)
+    started = notebook.ok("%tfcluster start main_fun")
+    cell = notebook.ok("%tfcluster wait")
     stdout = "".join(text for name, text in cell.streams if name == "stdout")
     assert stdout.count("\r") > 10, "no bar was seen to move"
     assert "dataset.cc" in stdout and "dataset.cc" not in cell.stderr, "TensorFlow's harmless lines are shown in red"

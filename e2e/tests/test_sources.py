@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from conftest import Notebook
+
+pytestmark = pytest.mark.engines
 
 CELL = """
 def scaled(x):
@@ -26,9 +31,17 @@ def main_fun(args, ctx):
 """
 
 
+@pytest.fixture(scope="module")
+def notebook(kernel: Notebook) -> Iterator[Notebook]:
+    """A notebook with a worker, for all tests."""
+    kernel.enter(kernel.cwd)
+    kernel.ok("%tfcluster reserve --workers 1 --idle 60s")
+    yield kernel
+    kernel.leave()
+
+
 def test_source_of_a_function(notebook: Notebook) -> None:
     """tf.function finds what it compiles, and an exception in a task shows the cell's lines."""
-    notebook.ok("%tfcluster reserve --workers 1 --idle 60s")
     notebook.ok(CELL)
     cell = notebook.ok("%tfcluster start --wait main_fun")
     assert "AutoGraph" not in cell.all, cell.all
@@ -39,7 +52,6 @@ def test_source_of_a_function(notebook: Notebook) -> None:
 
 def test_source_of_a_cell(notebook: Notebook) -> None:
     """The same where the cell itself is the program."""
-    notebook.ok("%tfcluster reserve --workers 1 --idle 60s")
     cell = notebook.ok(f"%%tfcluster start --wait\n{CELL}\nprint('result', main_fun([], None), flush=True)")
     assert "AutoGraph" not in cell.all, cell.all
     assert "result 12.0" in cell.all

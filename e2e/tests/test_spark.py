@@ -7,7 +7,6 @@ import importlib.util
 import os
 import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,14 +14,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from conftest import ROOT, Notebook, processes, wait_for
+from conftest import DEADLINE, ROOT, Notebook, processes, wait_for
+from standalone import NEEDS_SPARK, SESSION
 from test_notebooks import accuracy, by_nbclient, folder, outputs  # noqa: F401  a fixture
 
-CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SESSION = """
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").getOrCreate()
-"""
 MAIN_FUN = """
 def main_fun(args, ctx):
     import sys
@@ -30,25 +25,7 @@ def main_fun(args, ctx):
     return ctx.num_workers
 """
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark"),
-    pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java"),
-]
-
-
-@pytest.fixture
-def env(env: dict[str, str], tmp_path: pathlib.Path) -> dict[str, str]:
-    """The test's environment, with settings that keep a JVM's start cheap, and nothing of another Spark."""
-    conf = tmp_path / "spark-conf"
-    conf.mkdir()
-    (conf / "spark-defaults.conf").write_text(
-        f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
-    )
-    for name in list(env):
-        if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_")):
-            del env[name]
-    env.update(SPARK_CONF_DIR=str(conf), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    return env
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 
 def test_the_notebooks_own_session(notebook: Notebook) -> None:
@@ -73,7 +50,7 @@ def test_the_notebooks_own_session(notebook: Notebook) -> None:
     assert "Spark has 2 slots of 3" in cell.error and "local[N]" in cell.error, cell.all
     notebook.ok("%tfcluster reserve --backend spark --workers 2 --no-zygote --name one\nspark.stop()")
     over = "cluster one is over since "
-    wait_for("the cluster's end", lambda: over in notebook.run("%tfcluster status").error, 30)
+    wait_for("the cluster's end", lambda: over in notebook.run("%tfcluster status").error)
     cell = notebook.fails("%tfcluster start main_fun")
     assert over in cell.error and "the SparkSession was stopped; %tfcluster reserve makes another" in cell.error, (
         cell.all
@@ -143,7 +120,7 @@ def connect(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(DEADLINE)
 
 
 def test_a_connect_server_that_dies(notebook: Notebook, connect: str, env: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
 from conftest import DEADLINE, Notebook, alive, wait_for
 
 # worker:1 waits for a file to which nobody writes, the others for it in the all-reduce.
@@ -135,6 +136,7 @@ def test_a_run_that_hangs(
     assert "no run is active" in notebook.fails("%tfcluster stacks").error
 
 
+@pytest.mark.engines
 def test_many_calls_do_not_change_a_result(notebook: Notebook) -> None:
     notebook.ok("%tfcluster reserve --workers 2 --idle 60s")
     notebook.ok(TRAINS)
@@ -159,8 +161,9 @@ def test_many_calls_do_not_change_a_result(notebook: Notebook) -> None:
     assert calls.result.strip('"') == f"({{{quiet}}}, True, True)"
 
 
+@pytest.mark.engines
 def test_the_gil_is_held_and_processes_die(notebook: Notebook, env: dict[str, str], binary: pathlib.Path) -> None:
-    notebook.ok("%tfcluster reserve --workers 2 --idle 60s --no-zygote")
+    notebook.ok("%tfcluster reserve --workers 2 --idle 60s --no-zygote --framework none")
     notebook.ok(HOLDS)
     notebook.ok("%tfcluster start main_fun")
     found = pids(notebook, 2)

@@ -72,27 +72,34 @@ def main_fun(args, ctx):
 """
 
 
-@pytest.mark.parametrize("program", [FIT, LOOP, PREEMPTION], ids=["fit", "loop", "preemption"])
-def test_every_task_saves_after_the_same_step(notebook: Notebook, program: str) -> None:
-    notebook.ok("%tfcluster reserve --workers 2 --idle 60s")
-    notebook.ok(program)
+PROGRAMS = [
+    pytest.param(FIT, id="fit", marks=pytest.mark.engines),
+    pytest.param(LOOP, id="loop"),
+    pytest.param(PREEMPTION, id="preemption", marks=pytest.mark.engines),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_task_saves_after_the_same_step(shared: Notebook, program: str) -> None:
+    shared.ok("%tfcluster reserve --workers 2 --idle 60s")
+    shared.ok(program)
 
     def saved(text: str) -> None:
         steps = re.findall(r"\[worker:\d\] saved after (\d+) steps with code (?:143|42)\b", text)
         assert len(steps) == 2 and steps[0] == steps[1], text
 
     def trains() -> bool:
-        return bool(re.search(r"step \d|loss", notebook.ok("%tfcluster status --now").all))
+        return bool(re.search(r"step \d|loss", shared.ok("%tfcluster status --now").all))
 
-    notebook.ok("%tfcluster start main_fun")
+    shared.ok("%tfcluster start main_fun")
     wait_for("the first step", trains)
-    waiting = notebook.send("%tfcluster wait")
-    wait_for("the cell", lambda: "running" in notebook.ok("%tfcluster status --now").all)
-    notebook.manager.interrupt_kernel()
-    assert notebook.finish_reply(waiting)["status"] == "error"
-    saved(notebook.ok("%tfcluster logs --run 1 -n 100").all)
+    waiting = shared.send("%tfcluster wait")
+    wait_for("the cell", lambda: "running" in shared.ok("%tfcluster status --now").all)
+    shared.manager.interrupt_kernel()
+    assert shared.finish_reply(waiting)["status"] == "error"
+    saved(shared.ok("%tfcluster logs --run 1 -n 100").all)
 
-    notebook.ok("%tfcluster start main_fun")
+    shared.ok("%tfcluster start main_fun")
     wait_for("the first step", trains)
-    notebook.ok("%tfcluster stop")
-    saved(notebook.ok("%tfcluster logs --run 2 -n 100").all)
+    shared.ok("%tfcluster stop")
+    saved(shared.ok("%tfcluster logs --run 2 -n 100").all)

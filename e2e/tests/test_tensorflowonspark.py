@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
-from test_spark import env, pytestmark  # noqa: F401  a fixture
+from standalone import NEEDS_SPARK
+
+pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 
 # What Keras 3 asks for is in both: a whole number of steps, names of weights that end in .weights.h5, model.save.
 THEIRS = """
@@ -85,7 +88,7 @@ CHANGES = {
 }
 
 
-def test_mnist(env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+def test_mnist(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The program runs with the changes, and they are at most five lines."""
     ours = THEIRS
     for line, other in CHANGES.items():

@@ -44,6 +44,7 @@ def keep(client: NotebookClient, cell: nbformat.NotebookNode, index: int, publis
         client.process_message(message, cell, index)
 
 
+@pytest.mark.engines
 def test_every_verb(kernel: vscode.Kernel, tmp_path: pathlib.Path) -> None:
     """The notebook of all verbs, cell by cell."""
     kernel.ready()

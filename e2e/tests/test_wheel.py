@@ -16,9 +16,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import ROOT, processes, wait_for
+from conftest import DEADLINE, ROOT, processes, wait_for
 
-pytestmark = pytest.mark.skipif(not os.environ.get("TFCLUSTER_TEST_WHEELS"), reason="TFCLUSTER_TEST_WHEELS is not set")
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.skipif(not os.environ.get("TFCLUSTER_TEST_WHEELS"), reason="missing: TFCLUSTER_TEST_WHEELS=1"),
+]
 
 # Start a kernel as a front end does, run the cells, and print what they show.
 CELLS = """
@@ -107,7 +110,7 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
     try:
         yield Place(tmp_path, runtime)
         marker = f"TFCLUSTER_TEST={tmp_path}"
-        wait_for("the end of what the test started", lambda: not processes(marker), 15)
+        wait_for("the end of what the test started", lambda: not processes(marker))
     finally:
         shutil.rmtree(runtime)
         shutil.rmtree(tmp_path)  # gigabytes
@@ -202,11 +205,11 @@ def server(place: Place, prefix: pathlib.Path) -> Iterator[Callable[[str], tuple
             return False
 
     try:
-        wait_for("the server", up, 60)
+        wait_for("the server", up)
         yield ask
     finally:
         running.terminate()
-        running.wait(30)
+        running.wait(DEADLINE)
         log.close()
 
 

@@ -10,6 +10,8 @@ import cloudpickle
 import pytest
 from conftest import Notebook
 
+pytestmark = pytest.mark.engines
+
 PROGRAMS = """
 def without(args, ctx):
     return ctx.num_workers
@@ -28,6 +30,12 @@ def bare(tmp_path: pathlib.Path) -> pathlib.Path:
     packages = next(home.glob("lib/python*/site-packages"))
     (packages / "cloudpickle").symlink_to(pathlib.Path(cloudpickle.__file__).parent)
     return home / "bin" / "python"
+
+
+@pytest.fixture
+def notebook(shared: Notebook) -> Notebook:
+    """One kernel for all tests."""
+    return shared
 
 
 @pytest.mark.parametrize("zygote", ["", " --no-zygote"])

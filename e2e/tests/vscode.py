@@ -208,7 +208,7 @@ class Kernel:
                 os.kill(below, signal.SIGTERM)
         self.process.terminate()
         self.context.destroy(linger=0)
-        self.process.wait(30)
+        self.process.wait(DEADLINE)
         assert not alive(pid)
         self.file.unlink(missing_ok=True)
         self.log.close()
