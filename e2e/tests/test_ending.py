@@ -23,8 +23,15 @@ def test_holds(notebook):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize(("workers", "victim"), [(0, "session"), (2, "session"), (2, "worker")])
+CASES = [
+    pytest.param(0, "session", signal.SIGTERM, id="session"),
+    pytest.param(2, "session", signal.SIGTERM, id="session of workers"),
+    pytest.param(2, "worker", signal.SIGTERM, id="worker"),
+    pytest.param(0, "session", signal.SIGKILL, id="killed session"),
+]
+
+
+@pytest.mark.parametrize(("workers", "victim", "number"), CASES)
 def test_nothing_is_left(
     tmp_path: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Path, workers: int, victim: str, number: int
 ) -> None:

@@ -97,18 +97,6 @@ def killed(notebook: Notebook, env: dict[str, str], kind: str, rng: random.Rando
     return notebook.finish(feeds)
 
 
-@pytest.fixture
-def notebook(shared: Notebook) -> Notebook:
-    """One kernel for all tests."""
-    return shared
-
-
-@pytest.fixture
-def env(kernel: Notebook) -> dict[str, str]:
-    """The environment of that kernel."""
-    return kernel.env
-
-
 def test_killed(notebook: Notebook, env: dict[str, str]) -> None:
     """kill -9 of a task, an agent, the driver or Python in the middle: a clear cause, and the next train works."""
     rng = random.Random(14)

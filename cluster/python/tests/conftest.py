@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,11 @@ PACKAGE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PACKAGE))
 os.environ["PYTHONPATH"] = str(PACKAGE)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """End the session at SIGTERM as at Ctrl-C: what tests have started is ended by their finalizers."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class Agent:

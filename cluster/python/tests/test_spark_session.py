@@ -66,7 +66,7 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     import grpc
 
     monkeypatch.setattr(spark_session, "_LOOK", 0.1)
-    monkeypatch.setattr(spark_session, "_FIRST", 0.5)
+    monkeypatch.setattr(spark_session, "_FIRST", 60)
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -78,6 +78,7 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
         assert session.ended() == ""
     finally:
         server.stop(None).wait()
+    monkeypatch.setattr(spark_session, "_FIRST", 0.5)
     deadline = time.monotonic() + 60
     while session.answers(0.1) and time.monotonic() < deadline:  # the client has yet to hear of it
         time.sleep(0.01)
