@@ -50,7 +50,8 @@ def children() -> list[int]:
     """Return the processes that this one has started."""
     found: list[int] = []
     for path in pathlib.Path("/proc/self/task").glob("*/children"):
-        found += map(int, path.read_text().split())
+        with contextlib.suppress(OSError):  # a thread that has ended, or a kernel that does not tell
+            found += map(int, path.read_text().split())
     return found
 
 

@@ -48,8 +48,8 @@ class Cell:
         self.status = ""
         self.count = 0
 
-    def take(self, message: dict[str, Any]) -> None:
-        """Gather one message of IOPub."""
+    def take(self, message: dict[str, Any]) -> bool:
+        """Gather one message of IOPub; return whether it is the last one."""
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
             self.text += content["text"]
@@ -62,6 +62,7 @@ class Cell:
             self.result = content["data"]["text/plain"]
         elif kind == "error":
             self.ename, self.error = content["ename"], "\n".join(content["traceback"])
+        return kind == "status" and content["execution_state"] == "idle"
 
     @property
     def all(self) -> str:
@@ -78,6 +79,7 @@ class Notebook:
         self.manager.shutdown_wait_time = DEADLINE  # a kernel that is killed earlier leaves its cluster
         self.env, self.cwd = env, cwd
         self.replies: dict[str, dict[str, Any]] = {}  # of cells that run beside the one looked at
+        self.seen: dict[str, list[dict[str, Any]]] = {}  # what cells published before they were looked at to their end
         self.manager.start_kernel(env=env, cwd=str(cwd))
         self.connect()
 
@@ -99,6 +101,8 @@ class Notebook:
     def finish(self, request: str, timeout: float = DEADLINE) -> Cell:
         """Gather what comes of a cell until it is idle and answered."""
         cell, end, idle, reply = Cell(), time.monotonic() + timeout, False, self.replies.pop(request, None)
+        for message in self.seen.pop(request, []):
+            idle = cell.take(message) or idle
         while not (idle and reply):
             if time.monotonic() > end:
                 raise AssertionError(f"the cell does not end; so far:\n{cell.all}")
@@ -114,15 +118,13 @@ class Notebook:
                     continue
                 if channel == "shell":
                     reply = message["content"]
-                elif message["msg_type"] == "status":
-                    idle = idle or message["content"]["execution_state"] == "idle"
                 else:
-                    cell.take(message)
+                    idle = cell.take(message) or idle
         cell.status, cell.count = reply["status"], reply.get("execution_count", 0)
         return cell
 
     def shows(self, request: str, text: str) -> None:
-        """Wait until a cell shows a text; what it shows up to then is not in its Cell."""
+        """Wait until a cell shows a text."""
         shown, end = "", time.monotonic() + DEADLINE
         while text not in shown:
             if time.monotonic() > end:
@@ -130,6 +132,7 @@ class Notebook:
             with contextlib.suppress(queue.Empty):
                 message = self.client.get_iopub_msg(timeout=0.1)
                 if message["parent_header"].get("msg_id") == request:
+                    self.seen.setdefault(request, []).append(message)
                     content = message["content"]
                     shown += content.get("text", "") + content.get("data", {}).get("text/plain", "")
 
@@ -179,8 +182,9 @@ class Notebook:
         """End what a test has left: clusters, Spark's session, its files; no other process may be left."""
         if ending.interrupted():
             return
-        while self.run("%tfcluster shutdown --force").status == "ok":
-            pass
+        for _ in range(5):
+            if self.run("%tfcluster shutdown --force").status == "error":
+                break  # there is no cluster
         self.ok(STOP_SPARK)
         with contextlib.suppress(AssertionError):
             wait_for("the end of what the test started", lambda: not self.left(), LEFTOVERS)
