@@ -23,6 +23,7 @@ from kernels import DEADLINE, LEFTOVERS, Cell, Notebook, wait_for
 __all__ = ["DEADLINE", "CHEAP", "ROOT", "Cell", "Notebook", "alive", "processes", "wait_for"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOREIGN = ("TFCLUSTER", "JUPYTER", "XDG", "SPARK_", "PYSPARK_", "HADOOP_")  # variables that tests do not inherit
+OWN = ("HOME", "XDG_RUNTIME_DIR", "TMPDIR", "TFCLUSTER_HOME", "TFCLUSTER_TEST", "TFCLUSTER_BINARY")  # a test's own
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options with which a JVM starts fast
 SPARK_DEFAULTS = f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
 
@@ -33,13 +34,17 @@ def pytest_configure(config: pytest.Config) -> None:
     ending.handle_signals()
 
 
+def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return the folder that the workers of pytest-xdist have in common."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 def once_for_all(
     tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], None]
 ) -> pathlib.Path:
     """Return a path of the session that the first worker of pytest-xdist makes, and the others wait for."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+    folder = of_all_workers(tmp_path_factory)
     path = folder / name
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -92,7 +97,6 @@ def environment(folder: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Pat
     home, conf = folder / "home", folder / "spark-conf"
     home.mkdir()
     conf.mkdir()
-    (conf / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
     short = pathlib.Path(tempfile.mkdtemp(dir=runtime, prefix=""))
     run, temporary = short / "r", short / "t"
     run.mkdir()
@@ -110,6 +114,9 @@ def environment(folder: pathlib.Path, binary: pathlib.Path, runtime: pathlib.Pat
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
+    # Executors of a standalone Spark have the environment of its worker, which may be no test's.
+    own = [f"spark.executorEnv.{name} {env[name]}\n" for name in OWN]
+    (conf / "spark-defaults.conf").write_text(SPARK_DEFAULTS + "".join(own))
     try:
         yield env
         if not ending.interrupted():

@@ -40,6 +40,20 @@ def pyspark_home() -> pathlib.Path:
 
 
 @contextlib.contextmanager
+def any_standalone(env: dict[str, str], folder: pathlib.Path) -> Iterator[str]:
+    """Yield the URL of a master with two cores and more: of TFCLUSTER_TEST_SPARK_MASTER, or of the test's own.
+
+    Its executors have the variables in conftest.OWN. A session must limit its cores by spark.cores.max, and no
+    test may end a daemon.
+    """
+    if url := os.environ.get("TFCLUSTER_TEST_SPARK_MASTER"):
+        yield url
+        return
+    with standalone(env, folder, "--cores", "2", "--memory", "2g") as url:
+        yield url
+
+
+@contextlib.contextmanager
 def standalone(env: dict[str, str], folder: pathlib.Path, *worker: str, workers: int = 1) -> Iterator[str]:
     """Start a master and workers with these words, each a host, and yield the master's URL once all are registered."""
     daemons = []

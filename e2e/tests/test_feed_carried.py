@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
-from standalone import NEEDS_SPARK, standalone
+from standalone import NEEDS_SPARK, any_standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import RESERVE, hidden, memory, sockets
 
@@ -20,7 +20,7 @@ pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 SESSION = """
 from pyspark.sql import SparkSession, functions as F
 spark = (SparkSession.builder.master("MASTER").config("spark.executor.memory", "512m").config("spark.executor.cores", 1)
-    .config("spark.sql.execution.arrow.maxRecordsPerBatch", 1000).getOrCreate())
+    .config("spark.cores.max", 2).config("spark.sql.execution.arrow.maxRecordsPerBatch", 1000).getOrCreate())
 df = spark.range(0, 100_003, 1, 7)
 """
 SLOW = """
@@ -50,7 +50,7 @@ len(rows), len({r.id for r in rows}), all(r.prediction == 2 * r.id and r.pair ==
 @pytest.fixture
 def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     """A master of Spark with a worker that has room for two executors."""
-    with standalone(env, tmp_path, "--cores", "2", "--memory", "2g") as url:
+    with any_standalone(env, tmp_path) as url:
         yield url
 
 

@@ -171,7 +171,7 @@ from tfcluster.feed_link import Link, Stopped
 
 def await_files(folder, count):
     import pathlib, time
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while len(list(pathlib.Path(folder).glob("met-*"))) < count:
         assert time.monotonic() < end, "the others do not come"
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
-from standalone import NEEDS_SPARK, standalone
+from standalone import NEEDS_SPARK, any_standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import memory, sockets
 
@@ -21,7 +21,7 @@ pytestmark = [*NEEDS_SPARK, pytest.mark.engines]
 SESSION = """
 from pyspark.sql import SparkSession, functions as F
 spark = (SparkSession.builder.master({url!r}).config("spark.executor.memory", "512m").config("spark.executor.cores", 1)
-    .config("spark.sql.execution.arrow.maxRecordsPerBatch", 500).getOrCreate())
+    .config("spark.cores.max", 2).config("spark.sql.execution.arrow.maxRecordsPerBatch", 500).getOrCreate())
 df = spark.range(0, 20_003, 1, 5).withColumn("wide", F.array_repeat(F.col("id").cast("float"), 500))  # 40 MB
 few = spark.range(0, 5003, 1, 3)
 """
@@ -96,7 +96,7 @@ def executors_of_agents(env: dict[str, str]) -> list[str]:
 @pytest.fixture
 def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
     """The URL of a master with room for two executors, and for those that come after them."""
-    with standalone(env, tmp_path, "--cores", "2", "--memory", "2g") as url:
+    with any_standalone(env, tmp_path) as url:
         yield url
 
 

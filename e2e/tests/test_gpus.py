@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -10,9 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
-from conftest import Notebook, processes, wait_for
+from conftest import Notebook, of_all_workers, processes, wait_for
 
 pytestmark = [
     pytest.mark.engines,
@@ -98,6 +100,14 @@ def with_jax(args, ctx):
     total = jax.jit(lambda x: (x @ x).sum())(jnp.ones((2048, 2048)))
     return device.platform, float(total)
 """
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have the GPU for one test at a time, among all workers of pytest-xdist."""
+    with (of_all_workers(tmp_path_factory) / "gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def users_of_gpus() -> str:
