@@ -15,13 +15,14 @@ from jupyter_client.manager import KernelManager
 
 DEADLINE = 300.0  # seconds, of every wait: a test that reaches it has failed
 LEFTOVERS = 60.0  # seconds in which everything that a test started must have ended; a second is usual
-GATEWAY = "org.apache.spark.deploy.SparkSubmit pyspark-shell"
+GATEWAY = " pyspark-shell"  # the end of the command line of Spark's JVM
 STOP_SPARK = """
 import sys
 if "pyspark" in sys.modules:
     from pyspark.sql import SparkSession
-    if SparkSession.getActiveSession() is not None:
-        SparkSession.getActiveSession().stop()
+    session = SparkSession._instantiatedSession  # the active one is a thread's
+    if session is not None:
+        session.stop()
 """
 
 
@@ -200,7 +201,9 @@ class Notebook:
     def left(self) -> dict[int, str]:
         """Return the processes that were not there before the test; Spark's JVM lasts as long as Python."""
         found = self.processes()
-        return {pid: command for pid, command in found.items() if pid not in self.lasting and GATEWAY not in command}
+        return {
+            pid: command for pid, command in found.items() if pid not in self.lasting and not command.endswith(GATEWAY)
+        }
 
     def close(self) -> None:
         """Shut the kernel down as a front end does."""
