@@ -23,6 +23,7 @@ from kernels import DEADLINE, LEFTOVERS, Cell, Notebook, wait_for
 __all__ = ["DEADLINE", "CHEAP", "ROOT", "Cell", "Notebook", "alive", "processes", "wait_for"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOREIGN = ("TFCLUSTER", "JUPYTER", "XDG", "SPARK_", "PYSPARK_", "HADOOP_")  # variables that tests do not inherit
+LONG = ("test_why.py", "test_collective_faults.py", "test_notebooks.py", "test_feed_spark.py", "test_lines.py")
 OWN = ("HOME", "XDG_RUNTIME_DIR", "TMPDIR", "TFCLUSTER_HOME", "TFCLUSTER_TEST", "TFCLUSTER_BINARY")  # a test's own
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options with which a JVM starts fast
 SPARK_DEFAULTS = f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
@@ -32,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and end the session at SIGTERM."""
     config.addinivalue_line("markers", "engines: a test of make test-engines; all others are in make test")
     ending.handle_signals()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the modules of long tests: a worker that has no test left takes one from the end of another's."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

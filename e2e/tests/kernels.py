@@ -183,6 +183,10 @@ class Notebook:
         """End what a test has left: clusters, Spark's session, its files; no other process may be left."""
         if ending.interrupted():
             return
+        try:
+            self.run("None", timeout=20)
+        except AssertionError:  # a cell of a test that failed still runs
+            self.manager.interrupt_kernel()
         for _ in range(5):
             if self.run("%tfcluster shutdown --force").status == "error":
                 break  # there is no cluster

@@ -1,6 +1,6 @@
 """`why` and the automatic check, on runs that are made to stall.
 
-make test plants some stalls once; make test-long all of them, TFCLUSTER_ROUNDS times in each framework.
+make test-engines plants some stalls once; make test-long all of them, TFCLUSTER_ROUNDS times in each framework.
 """
 
 from __future__ import annotations
