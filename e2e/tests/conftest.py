@@ -87,8 +87,9 @@ def prefix(binary: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pa
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """A folder with a short path, for sockets; with it ends what the tests started, also if pytest is killed."""
+    """The session's own /tmp, with a short path; with it ends what the tests started, also if pytest is killed."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tf"))
+    tempfile.tempdir = str(folder)  # of jupyter_client's connection files, too
     marker = f"TFCLUSTER_TEST={tmp_path_factory.getbasetemp()}"
     os.environ["TFCLUSTER_TEST"] = f"{tmp_path_factory.getbasetemp()}/"  # of what gets no environment of a test
     with ending.guarded(f"{marker}/", folder):
