@@ -47,6 +47,7 @@ func own(t testing.TB, c *sparktest.Cluster) clustertest.Harness {
 	for key, value := range map[string]string{
 		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.driver.memory": "512m",
 		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVMOptions(), "spark.executor.extraJavaOptions": c.JVMOptions(),
+		"spark.executorEnv.TFCLUSTER_CACHE": os.Getenv("TFCLUSTER_CACHE"), // else the user's: the workers are no test's
 	} {
 		engine["conf."+key] = value
 	}
@@ -169,7 +170,7 @@ func many(t testing.TB, c *sparktest.Cluster) []string {
 	t.Helper()
 	return []string{
 		"spark.app.name=" + named(t, c), "spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
-		"spark.ui.enabled=false",
+		"spark.ui.enabled=false", "spark.executorEnv.TFCLUSTER_CACHE=" + os.Getenv("TFCLUSTER_CACHE"),
 	}
 }
 

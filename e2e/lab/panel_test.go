@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
 // panel is the panel in the side bar.
@@ -174,7 +176,7 @@ func TestPanelBesideIPykernel(t *testing.T) {
 		t.Skip("short: starts JupyterLab and a browser")
 	}
 	prefix := install(t)
-	s := Start(t, prefix, "TFCLUSTER_BINARY="+filepath.Join(prefix, "tfcluster"), "PYTHONPATH="+filepath.Join(repository(t), "cluster", "python"))
+	s := Start(t, prefix, "TFCLUSTER_BINARY="+clustertest.Program(t), "PYTHONPATH="+filepath.Join(repository(t), "cluster", "python"))
 	nb := s.WriteNotebook(t, "plain.ipynb", "python3", "%load_ext tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
 	r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", shows("has no tfcluster"), "shot:none", run(0), "idle",
 		shows("No cluster"), run(1), "idle", shows(`\nready\n[^]*worker:1`), "shot:plain", run(2), "idle", shows("No cluster|released"))

@@ -17,7 +17,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// checkLimit is the timeout of Check, which a user waits for.
+// checkLimit is the timeout of each call of Check, for whose end a user waits.
 const checkLimit = 4500 * time.Millisecond
 
 // Checked is the part of the remote file system that Check uses. Names are URIs.
@@ -28,11 +28,10 @@ type Checked interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Check reports within five seconds whether files can be written to a directory: it creates the
-// directory and writes a file there, which checks permissions and quotas.
+// Check reports whether files can be written to a directory: it creates the directory and writes a file there,
+// which checks permissions and quotas. It reports within five seconds that the file system does not answer; one that
+// answers slowly has this time for each call.
 func Check(ctx context.Context, remote Checked, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
-	defer cancel()
 	err := check(ctx, remote, dir)
 	switch {
 	case err == nil:
@@ -46,21 +45,27 @@ func Check(ctx context.Context, remote Checked, dir string) error {
 }
 
 func check(ctx context.Context, remote Checked, dir string) error {
-	info, err := remote.Stat(ctx, dir)
+	within := func(call func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, checkLimit)
+		defer cancel()
+		return call(ctx)
+	}
+	var info fs.FileInfo
+	err := within(func(ctx context.Context) (err error) { info, err = remote.Stat(ctx, dir); return err })
 	switch {
 	case err == nil && !info.IsDir():
 		return errors.New("it is a file, not a folder: choose another --dir")
 	case errors.Is(err, fs.ErrNotExist):
-		err = remote.MakeDir(ctx, dir)
+		err = within(func(ctx context.Context) error { return remote.MakeDir(ctx, dir) })
 	}
 	if err != nil {
 		return err
 	}
-	probe := dir + "/.tfcluster-" + rand.Text()[:8]
-	if err := remote.Write(ctx, probe, bytes.NewReader([]byte("may be removed\n"))); err != nil {
+	probe, content := dir+"/.tfcluster-"+rand.Text()[:8], bytes.NewReader([]byte("may be removed\n"))
+	if err := within(func(ctx context.Context) error { return remote.Write(ctx, probe, content) }); err != nil {
 		return err
 	}
-	return remote.Remove(ctx, probe)
+	return within(func(ctx context.Context) error { return remote.Remove(ctx, probe) })
 }
 
 // Scan lists the files of earlier clusters in the directory and returns the number of the last
