@@ -165,8 +165,9 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 // searches bounds the searches for a task's processes: each finds what has forked during the one before.
 const searches = 10
 
-// killTask kills all processes of a task. It searches before it kills: descendants without a mark, in sessions of their
-// own, are known as the task's only while it lives.
+// killTask kills the processes of a task. It searches before it kills: descendants without a mark, in sessions of their
+// own, are known as the task's only while it lives. One that such a descendant forks between the search and its own end
+// is not found, unless it has the mark.
 func (s *forker) killTask(pid int, id string, alive bool) {
 	killed := map[int]bool{}
 	for range searches {

@@ -144,6 +144,18 @@ def test_a_python_that_spark_took_away() -> None:
         with pytest.raises(RuntimeError, match=re.escape(error)) if error else contextlib.nullcontext():
             assert feed_notebook.SparkFrame(Frame(job), {}).read({}, 0) == 0
         assert len(said) - len(left) == runs
+    stops = Frame(lambda: None)
+    source = feed_notebook.SparkFrame(stops, {})
+    runs = []
+
+    def cancelled() -> None:
+        runs.append(source.cancel())
+        raise RuntimeError(taken)
+
+    stops._job = cancelled
+    with pytest.raises(RuntimeError, match="CancelledKeyException"):
+        source.read({}, 0)
+    assert len(runs) == 1  # what cancels a feed may come between two runs
 
 
 def test_holders() -> None:

@@ -92,6 +92,7 @@ class SparkFrame(Source):
         for field in frame.schema.fields:
             check_spark(field.name, field.dataType)
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
+        self._over = threading.Event()
         self._profile = spark_gpus.for_feed(frame.sparkSession)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
@@ -102,12 +103,13 @@ class SparkFrame(Source):
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
         with feed_spark.jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
-            return feed_spark.collected(frame.collect)
+            return feed_spark.collected(frame.collect, self._over)
 
     def waits(self) -> str:
         return feed_spark.waits(self._frame.sparkSession, self._group)
 
     def cancel(self) -> None:
+        self._over.set()
         feed_spark.cancel(self._frame.sparkSession, self._group)
 
 

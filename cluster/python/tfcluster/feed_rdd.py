@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ class SparkRdd(feed_data.Source):
         spark_gpus.for_feed(rdd.context, rdd=True)
         self._rdd = rdd
         self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
+        self._over = threading.Event()
         self._form = feed_records.Form("value", 0, (), (), ())
         with feed_spark.jobs(rdd.context, self._group, "tfcluster: the first record"), _pythons_error():
             first = rdd.take(1)
@@ -58,13 +60,14 @@ class SparkRdd(feed_data.Source):
         staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
         name = f"tfcluster: feed, epoch {epoch + 1}"
         with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():
-            said = feed_spark.collected(staged.collect)
+            said = feed_spark.collected(staged.collect, self._over)
         return feed_spark.summed(feed_source.Delivered(*each) for each in said)
 
     def waits(self) -> str:
         return feed_spark.waits(self._rdd.context, self._group)
 
     def cancel(self) -> None:
+        self._over.set()
         feed_spark.cancel(self._rdd.context, self._group)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -42,21 +43,20 @@ def summed(said: Iterable[Any]) -> int:
 # Of a task that was killed and has not ended, Spark 4 ends the Pythons some seconds later, among them those that the
 # task has given back and another task has by then (MonitorThread in PythonRunner.scala). That task fails with this.
 _TAKEN = "java.nio.channels.CancelledKeyException"
-
-
 _TRIES = 4  # as many as Spark gives a task, but on local[N], where a task has one
 
 
-def collected(job: Callable[[], Iterable[Any]]) -> list[Any]:
+def collected(job: Callable[[], Iterable[Any]], over: threading.Event) -> list[Any]:
     """Return what a job of a feed says; it runs again where Spark itself took a Python away from it.
 
-    What was delivered before counts, as where Spark tries a task again.
+    What was delivered before counts, as where Spark tries a task again. Once the feed is over no job is started:
+    what cancels it acts on jobs that run.
     """
     for _ in range(_TRIES - 1):
         try:
             return list(job())
         except Exception as e:
-            if _TAKEN not in str(e):
+            if _TAKEN not in str(e) or over.is_set():
                 raise
     return list(job())
 
