@@ -20,6 +20,9 @@ import (
 // checkLimit is the timeout of each call of Check, for whose end a user waits.
 const checkLimit = 4500 * time.Millisecond
 
+// wholeCheckLimit is the timeout of all calls of Check.
+const wholeCheckLimit = 3 * checkLimit
+
 // Checked is the part of the remote file system that Check uses. Names are URIs.
 type Checked interface {
 	Stat(ctx context.Context, name string) (fs.FileInfo, error)
@@ -32,6 +35,8 @@ type Checked interface {
 // which checks permissions and quotas. It reports within five seconds that the file system does not answer; one that
 // answers slowly has this time for each call.
 func Check(ctx context.Context, remote Checked, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, wholeCheckLimit)
+	defer cancel()
 	err := check(ctx, remote, dir)
 	switch {
 	case err == nil:
