@@ -5,6 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -91,6 +94,41 @@ func TestLongAnswers(t *testing.T) {
 			t.Error("who takes nothing in is not cut off")
 		}
 	})
+}
+
+// TestProxiedAnswer: what a proxied page flushes is sent at once, as TensorBoard's is.
+func TestProxiedAnswer(t *testing.T) {
+	t.Parallel()
+	read := make(chan struct{})
+	board := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		<-read
+		_, _ = io.WriteString(w, "second")
+	}))
+	t.Cleanup(board.Close)
+	at, err := url.Parse(board.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(at)
+	proxy.FlushInterval = -1
+	page := httptest.NewServer(perWriteDeadline(proxy, time.Minute))
+	t.Cleanup(page.Close)
+	browser := http.Client{Timeout: 2 * time.Minute}
+	answer, err := browser.Get(page.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	first := make([]byte, len("first"))
+	if _, err := io.ReadFull(answer.Body, first); err != nil || string(first) != "first" {
+		t.Errorf("the answer begins with %q: %v", first, err)
+	}
+	close(read)
+	if rest, err := io.ReadAll(answer.Body); err != nil || string(rest) != "second" {
+		t.Errorf("it ends with %q: %v", rest, err)
+	}
 }
 
 // endless never ends.
