@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -13,14 +14,19 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// homeVar is the folder of the tests' clusters. Processes that the tests start on this machine have it in their
+// folderVar is the folder of this process's tests. Processes that the tests start on this machine have it in their
 // environment, unless an engine starts them.
-const homeVar = "TFCLUSTER_HOME"
+const folderVar = "TFCLUSTER_TEST_FOLDER"
 
 // folder is the folder of this process's tests. Main sets it before the tests run.
 var folder = os.TempDir()
+
+// timeoutRest is the time from the end of what the tests have started to the end of the process by -timeout.
+const timeoutRest = 10 * time.Second
 
 // Ender is a Shared of any type.
 type Ender interface {
@@ -31,7 +37,7 @@ type Ender interface {
 //
 // The clusters, environments and settings of the tests are in a folder that Main removes, apart from the user's
 // and from those of other packages. If the process is interrupted, or its parent (go test) ends, Main ends what the
-// tests have started, and the process.
+// tests have started, and the process. Shortly before -timeout ends the process, what the tests have started ends, too.
 //
 // Tests of clusters may wait for a minute. Main runs one more test in parallel than there are processors, so
 // that a waiting test does not hold up others, unless -parallel is set.
@@ -51,14 +57,20 @@ func Main(m *testing.M, shared ...Ender) int {
 			for _, s := range shared {
 				ok = s.End(failed) && ok
 			}
+			if sockets, err := state.RuntimeDir(); err == nil {
+				_ = os.Remove(sockets) // it is empty, unless something is left
+			}
 			if err := os.RemoveAll(folder); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		})
 		return ok
 	}
+	if limit, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String()); err == nil && limit > timeoutRest {
+		defer time.AfterFunc(limit-timeoutRest, killStarted).Stop()
+	}
 	go func() {
-		why := interrupted(os.Getppid())
+		why := Interrupted(context.Background())
 		fmt.Fprintf(os.Stderr, "%s: the tests' processes are killed\n", why)
 		killStarted()
 		end(true)
@@ -78,7 +90,8 @@ func isolate() error {
 		return err
 	}
 	folder = dir
-	for name, below := range map[string]string{homeVar: "state", "TFCLUSTER_CACHE": "environments", "XDG_CONFIG_HOME": "config"} {
+	variables := map[string]string{folderVar: "", "TFCLUSTER_HOME": "state", "TFCLUSTER_CACHE": "environments", "XDG_CONFIG_HOME": "config"}
+	for name, below := range variables {
 		if err := os.Setenv(name, filepath.Join(dir, below)); err != nil {
 			return err
 		}
@@ -86,19 +99,24 @@ func isolate() error {
 	return nil
 }
 
-// interrupted waits until this process is told to end, or its parent has ended, and returns which.
-func interrupted(parent int) string {
+// Interrupted waits until this process is told to end, or its parent has ended, and returns which, or "" if ctx is done
+// before. A second signal ends the process at once.
+func Interrupted(ctx context.Context) string {
+	parent := os.Getppid()
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(told)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case s := <-told:
 			return s.String()
+		case <-ctx.Done():
+			return ""
 		case <-tick.C:
 			if os.Getppid() != parent {
-				return "go test has ended"
+				return "the parent has ended"
 			}
 		}
 	}
@@ -106,7 +124,7 @@ func interrupted(parent int) string {
 
 // killStarted kills the processes that the tests have started on this machine, and those that they start meanwhile.
 func killStarted() {
-	marker := []byte(homeVar + "=" + filepath.Join(folder, "state"))
+	marker := []byte(folderVar + "=" + folder)
 	for range 20 {
 		killed := 0
 		dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed

@@ -140,12 +140,16 @@ func TestWorkerDaemonKilled(t *testing.T) {
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{Cores: 1})
-	began := time.Now()
-	cl := own(t, c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = 45_000 })
-	f := cl.Reserved()
-	for _, want := range []string{"not reserved within 45s", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
+	reserve := func(limit time.Duration) *clusterpb.Failure {
+		return own(t, c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = limit.Milliseconds() }).Reserved()
+	}
+	f := reserve(20 * time.Second)
+	if !strings.Contains(f.GetSummary(), "has 2 slots") { // the executors start more slowly on a loaded machine
+		f = reserve(3 * time.Minute)
+	}
+	for _, want := range []string{"not reserved within ", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
 		if !strings.Contains(f.GetSummary(), want) {
-			t.Errorf("%s: failure %v lacks %q", time.Since(began), f, want)
+			t.Errorf("failure %v lacks %q", f, want)
 		}
 	}
 	clustertest.WaitFor(t, "the application's end", func() bool {

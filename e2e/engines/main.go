@@ -5,7 +5,8 @@
 // It starts them, runs the command with their places in its environment (hadooptest.SharedVar, sparktest.SharedVar,
 // and the URL of Spark's master for tests in Python), and stops them. What is missing on this machine is named, and
 // left out: then each test says so itself. The exit code is the command's, or 1 if a test has left an application or
-// a process behind. On SIGTERM or an interrupt the command is told to end, and the engines end after it.
+// a process behind. On a signal, or when the parent ends, the command is told to end, and the engines end after it; on
+// a second signal they end at once.
 package main
 
 import (
@@ -15,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -41,8 +41,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: engines COMMAND [ARGUMENT...]")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		if why := clustertest.Interrupted(ctx); why != "" {
+			fmt.Fprintf(os.Stderr, "engines: %s\n", why)
+		}
+		cancel()
+	}()
 	code, err := run(ctx, flag.Args())
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "engines: %v\n", err)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,11 +140,15 @@ func (s *Server) writeSettings() error {
 	return os.WriteFile(filepath.Join(dir, "notification.jupyterlab-settings"), []byte(`{"fetchNews": "false"}`), 0o600)
 }
 
+// foreign are the beginnings of the names of variables that a server does not inherit.
+var foreign = []string{"JUPYTER", "JPY_", "XDG_", "TFCLUSTER_HOME", "TFCLUSTER_CACHE"}
+
 // environment returns the test's environment with Jupyter's folders replaced.
 func (s *Server) environment(bin, prefix string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "JUPYTER") && !strings.HasPrefix(kv, "JPY_") && !strings.HasPrefix(kv, "XDG_") {
+		name, _, _ := strings.Cut(kv, "=")
+		if !slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			env = append(env, kv)
 		}
 	}

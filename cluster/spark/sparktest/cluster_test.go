@@ -102,6 +102,9 @@ func TestBinaryKilled(t *testing.T) {
 		fmt.Println("daemons", c.daemons[0].cmd.Process.Pid, c.daemons[1].cmd.Process.Pid)
 		select {} // until it is killed
 	}
+	if testing.Short() {
+		t.Skip("short: starts Spark")
+	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBinaryKilled$")
 	cmd.Env = append(os.Environ(), "SPARKTEST_CHILD=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()

@@ -50,6 +50,8 @@ func Shared(t testing.TB, defaults map[string]string) *Cluster {
 // Save describes the cluster in a file, for Shared in other processes.
 func (c *Cluster) Save(path string) error {
 	d := description{URL: c.URL, UI: c.UI, Dir: c.dir, Marker: c.marker}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, daemon := range c.daemons {
 		d.Daemons = append(d.Daemons, daemon.pid)
 	}
