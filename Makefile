@@ -9,18 +9,17 @@ BIN    := bin/tfcluster
 LOCAL_VERSION ?= $(shell git describe --always --dirty --exclude "*" 2>/dev/null | sed "s/^/+g/; s/-/./") # after the version of the file VERSION, as PEP 440 has it
 export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION))" # without symbols: it travels to executors
-SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
 .PHONY: help soak build release wheel licenses venv install demo lab test prepare lint fmt bench notebooks proto ext check-proto lock clean hadoop
-.PHONY: test-engines test-matrix test-unit test-ext test-python test-backends test-notebooks engines-backends engines-notebooks test-long test-frameworks test-rdma
+.PHONY: FORCE test-engines test-matrix test-unit test-ext test-python test-backends test-notebooks engines-backends engines-notebooks test-long test-frameworks test-rdma
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: $(BIN) ## bin/tfcluster
 
-$(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) tensorboard/serve.py
+$(BIN): FORCE # go knows what has changed, embedded files too
 	go build $(GOFLAGS_BUILD) -o $@ .
 
 # Static, so that they run on executors whatever C library is there. Without NVML: GPUs are then listed by nvidia-smi.
@@ -76,15 +75,15 @@ test: ## the tests of every change, 15 minutes: lint, all unit tests, each backe
 	@rm -f $(REPORTS)/test-*.xml
 	$(SIDE_BY_SIDE) -j2 test-unit lint check-proto test-ext test-python
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 test-backends test-notebooks
-	@.ci/slowest $(REPORTS)/test-*.xml
+	@$(PY) .ci/slowest $(REPORTS)/test-*.xml
 
 test-engines: ## the other tests, 25 minutes: every backend whole, faults, notebooks, the browser
 	@$(MAKE) --no-print-directory -j4 prepare $(BIN) $(ENGINES)
 	@rm -f $(REPORTS)/engines-*.xml
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 engines-backends engines-notebooks
-	@.ci/slowest $(REPORTS)/engines-*.xml
+	@$(PY) .ci/slowest $(REPORTS)/engines-*.xml
 
-$(ENGINES): $(SOURCES)
+$(ENGINES): FORCE
 	go build -o $@ ./e2e/engines
 
 # What the tests need and a fresh machine lacks; make -j makes it side by side.
@@ -122,15 +121,15 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 
 # Packages whose tests need a running engine or the program; the others' tests are unit tests. A few unit tests are
 # long, and shorter with -short.
-WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/...
-ONLY_ENGINES := /cluster/local$$|/e2e/
-LONG_UNITS := ./cluster/feed ./cluster/logstore ./kernel/kerneltest ./wheel
+WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn
+ONLY_ENGINES := /cluster/local$$|/e2e/(lab|yarn|engines)$$
+LONG_UNITS := ./cluster/feed ./cluster/logstore ./kernel/kerneltest ./tensorboard/events ./wheel
 SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell)$$
 GOTEST = .bin/gotestsum --format pkgname --format-icons text --junitfile $(REPORTS)/$@.xml --
 PYTEST = $(PY) -m pytest -q -n 2 --dist worksteal --junitxml $(REPORTS)/$@.xml
 
 test-unit:
-	$(GOTEST) -race -short -timeout 20m $$(go list ./... | grep -Ev '$(ONLY_ENGINES)')
+	set -e; packages=$$(go list ./...); $(GOTEST) -race -short -timeout 20m $$(echo "$$packages" | grep -Ev '$(ONLY_ENGINES)')
 
 test-python:
 	$(PYTEST) cluster/python/tests
@@ -149,15 +148,18 @@ engines-backends:
 engines-notebooks:
 	$(PYTEST) -m engines e2e/tests
 
-# The committed bundle is what the sources give, byte for byte.
+# The committed bundle is what the sources give, byte for byte. It is built beside the sources, which are in use; with
+# hard links, because the bundler orders modules outside of its folder differently.
+EXT_BUILD := $(REPORTS)/jupyter-ext
 test-ext: jupyter-ext/node_modules ## the JupyterLab extension: types, eslint, prettier, jest, its bundle
-	@test -d jupyter-ext/node_modules || exit 0; set -e; cd jupyter-ext; npm run --silent lint; npx jest --silent; \
-	aside=$$(mktemp -d); trap 'rm -rf "$$aside"' EXIT; cp -r labextension "$$aside"; npm run --silent build >/dev/null; \
-	diff -r labextension "$$aside/labextension" || { echo "jupyter-ext/labextension is not what its sources give: run make ext"; exit 1; }
+	@test -d jupyter-ext/node_modules || exit 0; set -e; (cd jupyter-ext && npm run --silent lint && npx jest --silent); \
+	rm -rf $(EXT_BUILD); mkdir -p $(EXT_BUILD); cd jupyter-ext; cp -r src style schema package.json tsconfig.json bundle.config.cjs ../$(EXT_BUILD); \
+	cp -al "$$(readlink -f node_modules)" ../$(EXT_BUILD)/node_modules; (cd ../$(EXT_BUILD) && npm run --silent build >/dev/null); \
+	diff -r labextension ../$(EXT_BUILD)/labextension || { echo "jupyter-ext/labextension is not what its sources give: run make ext"; exit 1; }; rm -rf ../$(EXT_BUILD)
 
 # The backends against the other versions of their engines, whole.
 OTHER_HADOOP := 3.4.3
-test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3.4 beside 3.3
+test-matrix: .bin/gotestsum $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3.4 beside 3.3
 	TFCLUSTER_TEST_PYTHON=$(CURDIR)/.venv-spark35/bin/python .bin/gotestsum -- -race -timeout 30m ./cluster/spark/...
 	$(MAKE) --no-print-directory hadoop HADOOP_VERSION=$(OTHER_HADOOP)
 	TFCLUSTER_TEST_HADOOP=$(OTHER_HADOOP) .bin/gotestsum -- -race -timeout 30m ./cluster/hdfs/... ./cluster/yarn/...
@@ -171,7 +173,7 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 .hub/.done: requirements/hub.txt $(VENV)/.done
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
-test-long: $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
+test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py

@@ -81,7 +81,7 @@ threading.Thread(target=killed).start()
 """
 
 
-def test_pythons_of_a_killed_task(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:  # noqa: F811
+def test_pythons_of_a_killed_task(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """Spark ends the Pythons of a task that was killed two to four seconds later, also one that a feed has by then."""
     pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
     notebook.ok("c = " + SPARK.replace("spark", "spark --master local[4]"))
