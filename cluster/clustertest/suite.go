@@ -22,47 +22,56 @@ var smoke = regexp.MustCompile("^(lines of every task|an exception is|a killed t
 // the death of the driver, and collective calls.
 func Smoke(t *testing.T, h Harness) { Cases(t, h, smoke) }
 
-// Suite runs all cases. Their programs need no TensorFlow.
+// Suite runs the cases on a backend. Their programs need no TensorFlow. Cases that no engine can affect run on local
+// executors only.
 func Suite(t *testing.T, h Harness) { Cases(t, h, regexp.MustCompile("")) }
+
+// suiteCase is a case of Suite.
+type suiteCase struct {
+	name string
+	test func(*testing.T, Harness)
+	// local is set if the case is about the driver, an agent and its tasks, which are the same on every engine.
+	local bool
+}
+
+// cases are those of Suite, in their order.
+var cases = []suiteCase{
+	{"lines of every task arrive and the run finishes", testFinish, false},
+	{"another start uses new ports and new processes", testAgain, false},
+	{"an exception is the cause, and the peers are stopped", testException, false},
+	{"an exit code is reported", testExitCode, true},
+	{"a killed task is the cause, and the next start works", testKilled, false},
+	{"a start reports why its program failed at once", testEarlyFailure, true},
+	{"ps and joined workers are stopped after the chief", testParameterServers, true},
+	{"a stop has a grace period, a second stop kills", testStop, false},
+	{"a stop is at the same step on every task", testAgreedStep, true},
+	{"a task that a stop cannot reach is killed after its peers", testUnreachable, true},
+	{"a run's timeout ends it", testRunTimeout, true},
+	{"a step's timeout ends it", testStepTimeout, true},
+	{"stacks are of every task, whatever it does", testStacks, false},
+	{"why names the task that holds the others up", testWhy, true},
+	{"a gang is restarted on new ports with its checkpoints", testRestart, false},
+	{"resume uses an older run's checkpoints", testResume, false},
+	{"a lost agent is replaced", testAgentKilled, false},
+	{"reset hard starts new agents", testResetHard, false},
+	{"all lines of a flood are kept", testFlood, false},
+	{"lines of any shape are shown", testOddLines, true},
+	{"a driver that died is replaced, and its tasks are stopped", testDriverKilled, false},
+	{"concurrent recoveries start one driver", testTwoRecover, false},
+	{"a name is used once", testOneName, true},
+	{"a cancelled reservation leaves nothing", testCancelled, false},
+	{"an idle cluster releases itself", testIdle, false},
+	{"a barrier waits for all", testBarrier, true},
+	{"tasks make collective calls", testCollective, false},
+	{"a cluster has no runs of earlier ones unless requested", testSameDirectory, false},
+	{"what tasks ran with is recorded, and differences are noted", testManifest, false},
+	{"every task has a result, the run's result is that of worker:0", testResults, true},
+}
 
 // Cases runs the cases of Suite whose names match.
 func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, Harness)
-	}{
-		{"lines of every task arrive and the run finishes", testFinish},
-		{"another start uses new ports and new processes", testAgain},
-		{"an exception is the cause, and the peers are stopped", testException},
-		{"an exit code is reported", testExitCode},
-		{"a killed task is the cause, and the next start works", testKilled},
-		{"a start reports why its program failed at once", testEarlyFailure},
-		{"ps and joined workers are stopped after the chief", testParameterServers},
-		{"a stop has a grace period, a second stop kills", testStop},
-		{"a stop is at the same step on every task", testAgreedStep},
-		{"a task that a stop cannot reach is killed after its peers", testUnreachable},
-		{"a run's timeout ends it", testRunTimeout},
-		{"a step's timeout ends it", testStepTimeout},
-		{"stacks are of every task, whatever it does", testStacks},
-		{"why names the task that holds the others up", testWhy},
-		{"a gang is restarted on new ports with its checkpoints", testRestart},
-		{"resume uses an older run's checkpoints", testResume},
-		{"a lost agent is replaced", testAgentKilled},
-		{"reset hard starts new agents", testResetHard},
-		{"all lines of a flood are kept", testFlood},
-		{"lines of any shape are shown", testOddLines},
-		{"a driver that died is replaced, and its tasks are stopped", testDriverKilled},
-		{"concurrent recoveries start one driver", testTwoRecover},
-		{"a name is used once", testOneName},
-		{"a cancelled reservation leaves nothing", testCancelled},
-		{"an idle cluster releases itself", testIdle},
-		{"a barrier waits for all", testBarrier},
-		{"tasks make collective calls", testCollective},
-		{"a cluster has no runs of earlier ones unless requested", testSameDirectory},
-		{"what tasks ran with is recorded, and differences are noted", testManifest},
-		{"every task has a result, the run's result is that of worker:0", testResults},
-	} {
-		if !names.MatchString(c.name) {
+	for _, c := range cases {
+		if !names.MatchString(c.name) || c.local && h.Reserve.GetBackend() != "local" {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
