@@ -135,6 +135,7 @@ func (p *pair) compare() string {
 // lacks reports whether an answer of the other is missing.
 func (a *answers) lacks(other *answers) bool {
 	return len(a.replies) < len(other.replies) || len(a.published) < len(other.published) ||
+		len(a.stdout) < len(other.stdout) || len(a.stderr) < len(other.stderr) ||
 		len(slices.Compact(slices.Clone(a.status))) < len(slices.Compact(slices.Clone(other.status)))
 }
 
