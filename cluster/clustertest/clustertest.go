@@ -27,6 +27,8 @@ type Harness struct {
 	Program, Python string
 	// Reserve is the request on which all clusters of the suite are based.
 	Reserve *clusterpb.ReserveRequest
+	// AnyEngine adds the cases of Suite that no engine can affect: one backend has them.
+	AnyEngine bool
 	// RemoteResults is set if the driver stores the results elsewhere than on this host.
 	RemoteResults bool
 	// Launched, if it is not nil, is called with each launched cluster before its executors are ready.

@@ -22,16 +22,16 @@ var smoke = regexp.MustCompile("^(lines of every task|an exception is|a killed t
 // the death of the driver, and collective calls.
 func Smoke(t *testing.T, h Harness) { Cases(t, h, smoke) }
 
-// Suite runs the cases on a backend. Their programs need no TensorFlow. Cases that no engine can affect run on local
-// executors only.
+// Suite runs the cases on a backend. Their programs need no TensorFlow. Cases that no engine can affect run only with
+// Harness.AnyEngine.
 func Suite(t *testing.T, h Harness) { Cases(t, h, regexp.MustCompile("")) }
 
 // suiteCase is a case of Suite.
 type suiteCase struct {
 	name string
 	test func(*testing.T, Harness)
-	// local is set if the case is about the driver, an agent and its tasks, which are the same on every engine.
-	local bool
+	// anyEngine is set if the case is about the driver, an agent and its tasks, which are the same on every engine.
+	anyEngine bool
 }
 
 // cases are those of Suite, in their order.
@@ -71,7 +71,7 @@ var cases = []suiteCase{
 // Cases runs the cases of Suite whose names match.
 func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 	for _, c := range cases {
-		if !names.MatchString(c.name) || c.local && h.Reserve.GetBackend() != "local" {
+		if !names.MatchString(c.name) || c.anyEngine && !h.AnyEngine {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
