@@ -77,7 +77,7 @@ test: ## the tests of every change, 15 minutes: lint, all unit tests, each backe
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 test-backends test-notebooks
 	@$(PY) .ci/slowest $(REPORTS)/test-*.xml
 
-test-engines: ## the other tests, 25 minutes: every backend whole, faults, notebooks, the browser
+test-engines: ## the other tests, 30 minutes: every backend whole, faults, notebooks, the browser
 	@$(MAKE) --no-print-directory -j4 prepare $(BIN) $(ENGINES)
 	@rm -f $(REPORTS)/engines-*.xml
 	$(ENGINES) $(SIDE_BY_SIDE) -j2 engines-backends engines-notebooks
