@@ -99,18 +99,18 @@ func isolate() error {
 	return nil
 }
 
-// Interrupted waits until this process is told to end, or its parent has ended, and returns which, or "" if ctx is done
-// before. A second signal ends the process at once.
+// Interrupted waits for a signal to end, or for the end of the parent process, and returns a text that names it. It
+// returns "" if ctx ends first. A second signal ends the process at once.
 func Interrupted(ctx context.Context) string {
 	parent := os.Getppid()
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(told)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
-		case s := <-told:
+		case s := <-signals:
 			return s.String()
 		case <-ctx.Done():
 			return ""
@@ -124,7 +124,7 @@ func Interrupted(ctx context.Context) string {
 
 // killStarted kills the processes that the tests have started on this machine, and those that they start meanwhile.
 func killStarted() {
-	marker := []byte(folderVar + "=" + folder)
+	marker := []byte(folderVar + "=" + folder + "\x00") // another package's folder may begin with this one's name
 	for range 20 {
 		killed := 0
 		dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed

@@ -34,8 +34,8 @@ func TestVictim(t *testing.T) {
 	select {}
 }
 
-// TestInterrupted: what tests have started ends with them, and their folder is removed, if they are told to end or if
-// their parent (go test) is killed.
+// TestInterrupted: the processes that tests have started end, and the tests' folder is removed, when the tests get
+// SIGTERM and when their parent (go test) is killed.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -43,7 +43,7 @@ func TestInterrupted(t *testing.T) {
 		command string // of the parent; $0 is the tests' program
 		signal  syscall.Signal
 	}{
-		{"the tests are told to end", `exec "$0" -test.run='^TestVictim$'`, syscall.SIGTERM},
+		{"the tests get SIGTERM", `exec "$0" -test.run='^TestVictim$'`, syscall.SIGTERM},
 		{"their parent is killed", `"$0" -test.run='^TestVictim$' & wait`, syscall.SIGKILL},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,8 +5,8 @@
 // It starts them, runs the command with their places in its environment (hadooptest.SharedVar, sparktest.SharedVar,
 // and the URL of Spark's master for tests in Python), and stops them. What is missing on this machine is named, and
 // left out: then each test says so itself. The exit code is the command's, or 1 if a test has left an application or
-// a process behind. On a signal, or when the parent ends, the command is told to end, and the engines end after it; on
-// a second signal they end at once.
+// a process behind. On a signal, or when the parent ends, the command gets SIGTERM, and the engines end after it; on a
+// second signal they end at once.
 package main
 
 import (
