@@ -10,9 +10,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Executors matches the cases of Suite in which executors are lost, recovered or released, which differ
-// between two modes of one engine.
-var Executors = regexp.MustCompile("lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
+// Executors matches the cases of Suite that may differ between two modes of one engine: a run that finishes, and
+// executors that are lost, recovered or released.
+var Executors = regexp.MustCompile("^lines of every task|lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
 
 // smoke matches the cases of Smoke.
 var smoke = regexp.MustCompile("^(lines of every task|an exception is|a killed task|a stop has|a gang is restarted|" +

@@ -91,17 +91,14 @@ func (b *batch) prints(texts ...string) *batch {
 	return b
 }
 
-// file waits for a file of a task and returns its contents.
+// file waits for a file that a task writes at once and returns its contents.
 func (b *batch) file(name string) string {
 	b.t.Helper()
+	var text []byte
 	clustertest.WaitFor(b.t, "the file "+name, func() bool {
-		_, err := os.Stat(filepath.Join(b.dir, name))
-		return err == nil
+		text, _ = os.ReadFile(filepath.Join(b.dir, name))
+		return len(text) > 0
 	})
-	text, err := os.ReadFile(filepath.Join(b.dir, name))
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	return string(text)
 }
 

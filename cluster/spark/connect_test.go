@@ -100,13 +100,13 @@ func freePort(t testing.TB) string {
 	return fmt.Sprint(ln.Addr().(*net.TCPAddr).Port)
 }
 
-// TestSuiteOnConnect: every case on a session of Spark Connect, where there is
+// TestExecutorsOnConnect: the cases about executors on a session of Spark Connect, where there is
 // neither an RDD nor a JVM beside the notebook.
-func TestSuiteOnConnect(t *testing.T) {
+func TestExecutorsOnConnect(t *testing.T) {
 	t.Parallel()
 	c := engine.Get(t)
 	s := startNotebook(t, c, "remote="+connectServer(t, c, many(t, c)...))
-	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
+	t.Run("suite", func(t *testing.T) { clustertest.Cases(t, s.lent(c), clustertest.Executors) })
 	s.say("sum", "10")
 	if got := s.hear("sum"); got != "sum 45" {
 		t.Errorf("the session that clusters were on gives %q", got)

@@ -33,27 +33,33 @@ func frontEnds() []frontEnd {
 	}
 }
 
-// inFrontEnds starts each front end with a notebook, whose steps show the panel, and checks what may never be: a request that
-// fails, an error in the console, and a secret in the saved notebook. The last cell releases the cluster.
+// inFrontEnds does inFrontEnd in each of them.
 func inFrontEnds(t *testing.T, cells func(t *testing.T, s *Server) []string, steps func(f frontEnd, s *Server) []string) {
+	t.Helper()
+	for _, f := range frontEnds() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			inFrontEnd(t, f, cells, steps)
+		})
+	}
+}
+
+// inFrontEnd starts a front end with a notebook, whose steps show the panel, and checks what may never be: a request that
+// fails, an error in the console, and a secret in the saved notebook. The last cell releases the cluster.
+func inFrontEnd(t *testing.T, f frontEnd, cells func(t *testing.T, s *Server) []string, steps func(f frontEnd, s *Server) []string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("short: starts JupyterLab, Notebook 7 and browsers")
 	}
-	for _, f := range frontEnds() {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			s := f.start(t, install(t))
-			all := cells(t, s)
-			nb := s.WriteNotebook(t, "panel.ipynb", "tfcluster", all...)
-			given := append([]string{"size:1500x1000", "command:tfcluster:open-panel", "page-text:" + panel + "=No cluster"}, steps(f, s)...)
-			given = append(given, "focus:panel.ipynb", run(len(all)-1), "idle", "page-text:"+panel+"=No cluster|released", "save")
-			checkPanel(t, f, s.RunNotebook(t, nb, given...))
-			s.checkNoSecrets(t, nb)
-			if slices.ContainsFunc(given, func(step string) bool { return strings.HasPrefix(step, "download:") }) {
-				checkDownload(t)
-			}
-		})
+	s := f.start(t, install(t))
+	all := cells(t, s)
+	nb := s.WriteNotebook(t, "panel.ipynb", "tfcluster", all...)
+	given := append([]string{"size:1500x1000", "command:tfcluster:open-panel", "page-text:" + panel + "=No cluster"}, steps(f, s)...)
+	given = append(given, "focus:panel.ipynb", run(len(all)-1), "idle", "page-text:"+panel+"=No cluster|released", "save")
+	checkPanel(t, f, s.RunNotebook(t, nb, given...))
+	s.checkNoSecrets(t, nb)
+	if slices.ContainsFunc(given, func(step string) bool { return strings.HasPrefix(step, "download:") }) {
+		checkDownload(t)
 	}
 }
 

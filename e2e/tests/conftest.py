@@ -18,15 +18,19 @@ from collections.abc import Callable, Iterator
 import ending
 import pytest
 from ending import alive, processes
-from kernels import DEADLINE, LEFTOVERS, Cell, Notebook, wait_for
+from kernels import DEADLINE, LEFTOVERS, Cell, Notebook, wait_for, written
 
-__all__ = ["DEADLINE", "CHEAP", "ROOT", "Cell", "Notebook", "alive", "processes", "wait_for"]
+__all__ = ["DEADLINE", "CHEAP", "ROOT", "Cell", "Notebook", "alive", "processes", "wait_for", "written"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOREIGN = ("TFCLUSTER", "JUPYTER", "XDG", "SPARK_", "PYSPARK_", "HADOOP_")  # variables that tests do not inherit
 LONG = ("test_why.py", "test_collective_faults.py", "test_notebooks.py", "test_feed_spark.py", "test_lines.py")
 OWN = ("HOME", "XDG_RUNTIME_DIR", "TMPDIR", "TFCLUSTER_HOME", "TFCLUSTER_TEST", "TFCLUSTER_BINARY")  # a test's own
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # options with which a JVM starts fast
-SPARK_DEFAULTS = f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
+SPARK_DEFAULTS = f"""spark.driver.extraJavaOptions {CHEAP}
+spark.executor.extraJavaOptions {CHEAP}
+spark.driver.memory 512m
+spark.ui.enabled false
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:

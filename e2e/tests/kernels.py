@@ -35,6 +35,12 @@ def wait_for(what: str, holds: Callable[[], bool], seconds: float = DEADLINE) ->
         time.sleep(0.02)
 
 
+def written(path: pathlib.Path) -> str:
+    """What another process writes into a file at once; the file is there, and empty, before it is written."""
+    wait_for(f"the contents of {path.name}", lambda: path.exists() and path.stat().st_size > 0)
+    return path.read_text()
+
+
 class Cell:
     """What came of a cell."""
 

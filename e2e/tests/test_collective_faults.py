@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Cell, Notebook, alive, processes, wait_for
+from conftest import Cell, Notebook, alive, processes, wait_for, written
 
 pytestmark = pytest.mark.engines
 
@@ -99,7 +99,7 @@ class Bed:
 
     def pid(self, rank: int) -> int:
         """The process of a task."""
-        return int((self.home / f"pid-{rank}").read_text())
+        return int(written(self.home / f"pid-{rank}"))
 
     def ends(self) -> dict[int, dict[str, Any]]:
         """What the programs said at their ends."""

@@ -120,7 +120,7 @@ def kinds(args, ctx):
 # with the batches of both.
 LARGE = """
 def large(args, ctx):
-    rank, each, steps = collective.rank(), 32, 25
+    rank, each, steps = collective.rank(), 32, 8
     random = np.random.default_rng(0)
     x = random.normal(size=(2 * each * steps, 784)).astype("float32")
     y = x[:, :10] + 0.1 * random.normal(size=(len(x), 10)).astype("float32")

@@ -7,7 +7,7 @@ import pathlib
 import signal
 
 import pytest
-from conftest import Notebook, wait_for
+from conftest import Notebook, wait_for, written
 from standalone import NEEDS_SPARK
 from test_feed import COUNT, TOTAL
 from test_feed_cases import ENDS, SPARK
@@ -47,7 +47,7 @@ def test_ends(notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -
     notebook.ok(f"%tfcluster start pids {tmp_path}")
     feeds = notebook.send("%tfcluster train long")
     wait_for("the programs", lambda: len(list(tmp_path.glob("reads-*"))) == 2)
-    os.kill(int((tmp_path / "reads-1").read_text()), signal.SIGKILL)
+    os.kill(int(written(tmp_path / "reads-1")), signal.SIGKILL)
     cell = notebook.finish(feeds)
     assert cell.ename == "RunFailed" and "worker:1" in cell.error and "SIGKILL" in cell.error, cell.all
     works(notebook, env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from conftest import Notebook, wait_for
+from conftest import Notebook, wait_for, written
 from standalone import NEEDS_SPARK
 from test_feed import COUNT, TOTAL
 from test_feed_cases import ENDS, SESSION, SPARK
@@ -136,7 +136,7 @@ def stopped_sources(notebook: Notebook, tmp_path: pathlib.Path) -> None:
     cell = notebook.fails("%tfcluster train long")
     assert cell.ename == "RunFailed" and "ValueError: enough" in cell.error and "Py4J" not in cell.error, cell.all
     cell = notebook.ok("while active(): time.sleep(0.02)\nbusy['until']")
-    seconds = float(cell.result) - float((tmp_path / "failed").read_text())
+    seconds = float(cell.result) - float(written(tmp_path / "failed"))
     assert seconds < PROMPT, cell.all
     print(f"the job ended {seconds:.2f} s after a program failed")
 

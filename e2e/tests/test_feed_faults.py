@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from conftest import Cell, Notebook, alive, processes, wait_for
+from conftest import Cell, Notebook, alive, processes, wait_for, written
 from test_feed import COUNT, TOTAL
 
 pytestmark = pytest.mark.engines
@@ -50,7 +50,7 @@ def sockets(env: dict[str, str]) -> list[pathlib.Path]:
 def victim(kind: str, env: dict[str, str], rng: random.Random) -> int:
     """A process of the feed that is on."""
     if kind == "task":
-        return int(pathlib.Path(env["TFCLUSTER_TEST"], f"task-{rng.randrange(2)}").read_text())
+        return int(written(pathlib.Path(env["TFCLUSTER_TEST"], f"task-{rng.randrange(2)}")))
     found = processes(f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}")
     ends = {"agent": " agent", "driver": " driver"}
     pids = [p for p, c in found.items() if (c.endswith(ends[kind]) if kind in ends else "ipykernel" in c)]

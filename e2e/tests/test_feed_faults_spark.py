@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from conftest import Notebook, alive, processes, wait_for
+from conftest import Notebook, alive, processes, wait_for, written
 from standalone import NEEDS_SPARK, any_standalone
 from test_feed import COUNT, TOTAL
 from test_feed_faults import memory, sockets
@@ -53,7 +53,7 @@ def victim(kind: str, env: dict[str, str], rng: random.Random) -> int:
     """A process of the feed that is on."""
     folder = pathlib.Path(env["TFCLUSTER_TEST"])
     if kind == "task":
-        return int((folder / f"task-{rng.randrange(2)}").read_text())
+        return int(written(folder / f"task-{rng.randrange(2)}"))
     found: list[int] = []
 
     def has_one() -> bool:  # not at every moment: between two of Spark's tasks there is no producer

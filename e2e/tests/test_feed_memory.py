@@ -7,7 +7,7 @@ import os
 import pathlib
 
 import pytest
-from conftest import Notebook, processes, wait_for
+from conftest import Notebook, processes, wait_for, written
 
 pytestmark = pytest.mark.engines
 
@@ -49,12 +49,12 @@ def test_ten_gigabytes(notebook: Notebook, env: dict[str, str]) -> None:
         """Trains; returns the result and how much each process grew meanwhile."""
         (home / "task").unlink(missing_ok=True)
         notebook.ok("%tfcluster start consume")
-        wait_for("the task", lambda: (home / "task").exists() and (home / "task").read_text() != "")
+        task = int(written(home / "task"))
         found = processes(f"TFCLUSTER_TEST={home}")
         pids = {
             "agent": next(p for p, c in found.items() if c.endswith(" agent")),
             "producer": next(p for p, c in found.items() if "ipykernel" in c),
-            "task": int((home / "task").read_text()),
+            "task": task,
         }
         before = {name: anonymous(pid) for name, pid in pids.items()}
         grown = dict.fromkeys(pids, 0)

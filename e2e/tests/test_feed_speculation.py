@@ -56,25 +56,34 @@ def master(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_speculation(notebook: Notebook, env: dict[str, str], master: str, killed: bool) -> None:
+def test_speculation(notebook: Notebook, env: dict[str, str], master: str) -> None:
     """Each record arrives once, whether the slow attempt goes on or its executor is killed."""
     notebook.ok(SESSION.format(url=master) + DATA + ATTEMPTS + COUNT + TOTAL)
-    notebook.ok("%tfcluster reserve --workers 2 --no-zygote --framework none\n%tfcluster start count")
-    notebook.ok("%tfcluster train df --detach")
+    notebook.ok("%tfcluster reserve --workers 2 --no-zygote --framework none")
+    go = pathlib.Path(env["TFCLUSTER_TEST"], "go")
+    for killed in (False, True):
+        go.unlink(missing_ok=True)
+        notebook.ok("%tfcluster start count\n%tfcluster train df --detach")
+        slow = speculated(notebook)
+        if killed:
+            marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
+            of_slow = f"--executor-id {slow} "
+            (pid,) = (p for p, c in processes(marker).items() if "CoarseGrainedExecutorBackend" in c and of_slow in c)
+            os.kill(pid, signal.SIGKILL)
+        else:
+            go.touch()
+        cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
+        assert cell.result == "(40000, {1}, 40000)", cell.all
+
+
+def speculated(notebook: Notebook) -> str:
+    """Wait for a speculative attempt of the last partition; return the executor of the slow one beside it."""
     executors: dict[bool, str] = {}
 
     def both() -> bool:
+        executors.clear()
         executors.update(eval(notebook.ok("attempts()").result))
         return len(executors) == 2
 
     wait_for("a speculative attempt beside the first one", both)
-    if killed:
-        marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
-        last = f"--executor-id {executors[False]} "
-        (pid,) = (p for p, c in processes(marker).items() if "CoarseGrainedExecutorBackend" in c and last in c)
-        os.kill(pid, signal.SIGKILL)
-    else:
-        pathlib.Path(env["TFCLUSTER_TEST"], "go").touch()
-    cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
-    assert cell.result == "(40000, {1}, 40000)", cell.all
+    return executors[False]
