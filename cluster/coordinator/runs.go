@@ -133,6 +133,7 @@ func (c *Coordinator) runGone(lr *lifecycle.Run) {
 	rec := c.runs.find(lr.Spec.ID)
 	rec.gone = true
 	c.sweep(rec.status.GetId())
+	c.store.EndRun(rec.status.GetId())
 	if !rec.over.IsZero() {
 		rec.fill(lr, c.store.Lines(rec.status.GetId()))
 		c.writeRecord(rec)

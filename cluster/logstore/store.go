@@ -65,6 +65,7 @@ type stream struct {
 	retryAt time.Time      // while lines are missing: earliest time of the next attempt to write
 	retry   *time.Timer    // writes the gap if no line arrives; nil while no line is missing
 	cause   string         // why it cannot be written
+	over    bool           // no line is expected before the next attempt's
 
 	// guarded by the store's mu
 	next     map[int32]uint64 // by attempt: the next sequence number expected
@@ -121,7 +122,9 @@ func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	for i, l := range lines {
 		l.Task, l.Seq = b.GetTask(), number+uint64(i)
 	}
+	st.over = b.GetEndOfStream()
 	s.keep(st, lines, lost)
+	s.closeOver(st)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.total += uint64(len(lines))
@@ -196,6 +199,35 @@ func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, en
 		return 0, false
 	}
 	return st.next[attempt], st.ended[attempt]
+}
+
+// EndRun closes the segments of a run whose tasks write no more: those of a lost executor have not ended by themselves.
+func (s *Store) EndRun(run int32) {
+	s.mu.Lock()
+	var all []*stream
+	for k, st := range s.streams {
+		if k.run == run {
+			all = append(all, st)
+		}
+	}
+	s.mu.Unlock()
+	for _, st := range all {
+		st.writing.Lock()
+		st.over = true
+		s.closeOver(st)
+		st.writing.Unlock()
+	}
+}
+
+// closeOver closes the segment of a stream that is over, once missing lines are recorded; lines of another attempt
+// start a new one. The caller holds writing.
+func (s *Store) closeOver(st *stream) {
+	if !st.over || st.retry != nil {
+		return
+	}
+	if err := st.close(); err != nil && s.notify != nil {
+		s.notify(fmt.Sprintf("the last lines of %s may be lost: their file could not be closed: %v", st.task, err))
+	}
 }
 
 // Close closes every segment. It records missing lines if the disk allows it.

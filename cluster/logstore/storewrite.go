@@ -206,7 +206,9 @@ func (s *Store) retryWrite(st *stream) {
 	}
 	if s.write(st, nil, 0) != nil {
 		st.retry.Reset(retryIdle)
+		return
 	}
+	s.closeOver(st)
 }
 
 // recovered clears the missing lines once they are recorded. The caller holds writing, not mu.
