@@ -42,7 +42,7 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 		case !errors.Is(err, lockfile.ErrHeld):
 			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w; set TFCLUSTER_HOME to a folder on a local disk", name, err)
 		case driverLives(name):
-			err = nameTaken(name)
+			err = &NameTaken{name}
 		case ctx.Err() != nil:
 			err = fmt.Errorf("another driver of cluster %s is starting: repeat the command in a moment", name)
 		default: // a killed driver holds the lock until all its threads have ended
@@ -62,8 +62,12 @@ func driverLives(name string) bool {
 	return err == nil && s.Driver.Alive()
 }
 
-func nameTaken(name string) error {
-	return fmt.Errorf("a cluster named %s already exists: attach to it, shut it down, or choose another --name", name)
+// NameTaken is the error of a name that a cluster with a driver has.
+type NameTaken struct{ Name string }
+
+// Error implements error.
+func (e *NameTaken) Error() string {
+	return fmt.Sprintf("a cluster named %s already exists: attach to it, shut it down, or choose another --name", e.Name)
 }
 
 // ClaimName creates the cluster's folder, which reserves its name. An empty name is replaced by
@@ -85,7 +89,7 @@ func ClaimName(name, backend string) (string, error) {
 		if errors.Is(err, os.ErrExist) {
 			if s, lerr := Load(name); lerr == nil {
 				if s.Driver.Alive() {
-					return "", nameTaken(name)
+					return "", &NameTaken{name}
 				}
 				return "", fmt.Errorf("the driver of cluster %s died: attach or reset starts a new driver for it, shutdown removes it", name)
 			}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -46,8 +48,18 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 			break
 		}
 	}
-	return nil, &result.ClusterError{Text: "the cluster's driver did not start: " + err.Error(), Code: 69}
+	refused := &result.ClusterError{Text: "the cluster's driver did not start: " + err.Error(), Code: 69}
+	if _, taken := errors.AsType[*state.NameTaken](err); taken && named {
+		return nil, &Taken{refused}
+	}
+	return nil, refused
 }
+
+// Taken is the error of a Launch whose name another cluster has. That one may be about to end.
+type Taken struct{ *result.ClusterError }
+
+// Unwrap implements errors.Unwrap.
+func (e *Taken) Unwrap() error { return e.ClusterError }
 
 // freeName returns the first unused name of local-1, local-2, … from number first on.
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {

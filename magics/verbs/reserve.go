@@ -87,21 +87,43 @@ func (inv *invocation) reserve(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := inv.existing(ctx, req)
+	m, fresh, err := inv.existingOrNew(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	fresh := m == nil
 	if fresh {
-		inv.advise(req)
-		if m, err = inv.session.Launch(ctx, req); err != nil {
-			return nil, err
-		}
 		if err := inv.lendSession(ctx, m, req); err != nil {
 			return nil, errors.Join(err, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
 		}
 	}
 	return inv.awaitReady(ctx, m, req, fresh)
+}
+
+// existingOrNew returns the live cluster that a reservation means, or a new one.
+func (inv *invocation) existingOrNew(ctx context.Context, req *clusterpb.ReserveRequest) (m *session.Handle, fresh bool, err error) {
+	if m, err = inv.existing(ctx, req); err != nil || m != nil {
+		return m, false, err
+	}
+	inv.advise(req)
+	ctx, cancel := context.WithTimeout(ctx, session.RecoverTimeout)
+	defer cancel()
+	for {
+		if m, err = inv.session.Launch(ctx, req); err == nil {
+			return m, true, nil
+		}
+		if _, taken := errors.AsType[*session.Taken](err); !taken {
+			return nil, false, err
+		}
+		// Another command has reserved the name meanwhile, or the driver of a cluster that was shut down is still ending.
+		if m, eerr := inv.existing(ctx, req); eerr != nil || m != nil {
+			return m, false, eerr
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // advise warns of options that the user may not have meant.
@@ -136,17 +158,12 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 			return nil, nil
 		}
 		if m, err = inv.session.Reach(ctx, name); err != nil {
-			return nil, err
+			return nil, inv.unlessEnded(name, err)
 		}
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		err = m.Explain(err)
-		if fate := session.FateOf(err); fate != session.Dead && fate != session.Over && fate != session.Unknown {
-			return nil, err
-		}
-		inv.session.Forget(name) // its driver has ended: a new cluster replaces it
-		return nil, nil
+		return nil, inv.unlessEnded(name, m.Explain(err))
 	}
 	if state := st.GetState(); state == "released" || state == "failed" || state == "releasing" {
 		inv.session.Forget(name)
@@ -160,6 +177,15 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return nil, command.Usagef(inv.Verb, "cluster %s already runs with other options (%s): release it first with reserve --replace, or choose another --name", name, differences(st.GetRequest(), req))
 	}
 	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
+}
+
+// unlessEnded returns an error of a call to a cluster's driver; nil if that has ended: a new cluster replaces it.
+func (inv *invocation) unlessEnded(name string, err error) error {
+	if fate := session.FateOf(err); fate != session.Dead && fate != session.Over && fate != session.Unknown {
+		return err
+	}
+	inv.session.Forget(name)
+	return nil
 }
 
 // followReservation returns what the driver says of the reservation, until stop is called.
