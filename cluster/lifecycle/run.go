@@ -259,8 +259,8 @@ func (l *Machine) awaitStep(r *Run) {
 }
 
 // LoneRestart separates the attempt numbers of a task that is restarted alone from those of the
-// whole run.
-const LoneRestart = 1000
+// whole run, which are lower.
+const LoneRestart = 100_000
 
 func (l *Machine) launch(x *Executor) {
 	r := l.run
