@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -58,9 +60,13 @@ func TestConfiguration(t *testing.T) {
 	if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "no option worker: did you mean workers?") {
 		t.Errorf("an unknown option gives %v", err)
 	}
-	for _, text := range []string{"python = \"./python\"", "[env]\nLD_PRELOAD = \"./x.so\"", "ps_command = \"./run\"", "[profile.big]\nworker_command = \"./run\"", "packages = \"a:b:1\""} {
+	for _, text := range []string{
+		"python = \"./python\"", "[env]\nLD_PRELOAD = \"./x.so\"", "ps_command = \"./run\"", "[profile.big]\nworker_command = \"./run\"", "packages = \"a:b:1\"",
+		"backend = \"spark\"", "master = \"spark://elsewhere:7077\"", "session = \"spark\"", "files = [\"/home/me/.ssh\"]", "advertise = \"0.0.0.0\"", "dir = \"/etc\"",
+		"retention = \"1s\"", "replace = true", "working_dir = \"/\"", "resume = \"last\"",
+	} {
 		write(filepath.Join(work, "tfcluster.toml"), text)
-		if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "chooses what runs") || !strings.Contains(err.Error(), "config.toml of "+filepath.Join(user, "tfcluster")) {
+		if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "may not be set by the file of a notebook's folder") || !strings.Contains(err.Error(), "config.toml of "+filepath.Join(user, "tfcluster")) {
 			t.Errorf("%s of the notebook's folder gives %v", text, err)
 		}
 	}
@@ -94,6 +100,75 @@ func TestConfigurationErrorSource(t *testing.T) {
 			_, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), nil)
 			if err == nil || !strings.HasPrefix(strings.TrimPrefix(err.Error(), work), tt.want) || !result.NewReport(err).Usage {
 				t.Errorf("the error is %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestTrust: a file that is trusted sets every option, until it changes.
+func TestTrust(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("TFCLUSTER_HOME", t.TempDir())
+	work := t.TempDir()
+	file := filepath.Join(work, "tfcluster.toml")
+	run := func(line string) (*record, error) {
+		t.Helper()
+		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), WorkingDir: work})
+		t.Cleanup(s.Close)
+		rec := newRecord()
+		_, err := runCode(t.Context(), s, "%tfcluster "+line, rec, nil)
+		return rec, err
+	}
+	if _, err := run("trust"); err == nil || !strings.Contains(err.Error(), "there is no tfcluster.toml in "+work) {
+		t.Errorf("without a file: %v", err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("dir = \"results\"\n")
+	if _, err := run("reserve"); err == nil {
+		t.Error("a stranger's file sets --dir")
+	}
+	if rec, err := run("trust"); err != nil || !strings.Contains(rec.settle(), `dir = "results"`) {
+		t.Errorf("trust shows %q, %v", rec.settle(), err)
+	}
+	if _, err := run("reserve"); err != nil {
+		t.Errorf("a trusted file: %v", err)
+	}
+	write("dir = \"elsewhere\"\n")
+	if _, err := run("reserve"); err == nil {
+		t.Error("a file that has changed is still trusted")
+	}
+	if _, err := run("trust"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run("trust --revoke"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run("reserve"); err == nil {
+		t.Error("trust cannot be revoked")
+	}
+}
+
+// TestConfigurationFiles: what is no file of a few settings is refused, and does not hold the notebook.
+func TestConfigurationFiles(t *testing.T) {
+	for name, create := range map[string]func(path string) error{
+		"not a regular file": func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"more than 1 MB":     func(path string) error { return os.WriteFile(path, make([]byte, 2<<20), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+			work := t.TempDir()
+			if err := create(filepath.Join(work, "tfcluster.toml")); err != nil {
+				t.Fatal(err)
+			}
+			s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), WorkingDir: work})
+			t.Cleanup(s.Close)
+			if _, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), nil); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("the error is %v", err)
 			}
 		})
 	}

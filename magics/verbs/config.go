@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,8 +13,10 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
@@ -35,7 +38,7 @@ var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-time
 // configure adds settings for options that a command lacks: from /etc/tfcluster/config.toml,
 // the user's config.toml, the notebook folder's tfcluster.toml, the selected profile and
 // TFCLUSTER_OPTION in the environment, later ones over earlier ones. The notebook folder may be
-// somebody else's: its file cannot choose what runs.
+// somebody else's: until the user trusts its file, that sets what is in ofAnyFolder.
 func (inv *invocation) configure(ctx context.Context) error {
 	found := settings{}
 	profile := os.Getenv("TFCLUSTER_PROFILE")
@@ -46,8 +49,12 @@ func (inv *invocation) configure(ctx context.Context) error {
 	dir := inv.workingDir(ctx)
 	files := configFiles(dir)
 	for _, file := range files {
-		options.file, options.foreign = file, file == files[len(files)-1]
-		if err := options.read(found, profiles); err != nil {
+		text, err := readConfig(file)
+		if err == nil {
+			options.file, options.foreign = file, file == files[len(files)-1] && !state.Trusts(file, text)
+			err = options.read(text, found, profiles)
+		}
+		if err != nil {
 			return command.Usagef(inv.Verb, "%s: %v", file, err)
 		}
 	}
@@ -97,11 +104,15 @@ type configOptions struct {
 	names   []string
 	reserve command.Verb // its options may be for one role
 	file    string       // is read
-	foreign bool         // the file came with the notebook folder
+	foreign bool         // the file came with the notebook folder, and the user has not trusted it
 }
 
-// choosing are options that choose what runs at a reserve, before a program is started.
-var choosing = []string{"python", "venv", "env", "command", "py-files", "packages", "conf"}
+// ofAnyFolder are the options that the file of a notebook's folder may set, whoever has written it: counts, sizes,
+// times, and under which name. All others may choose what runs, where, as whom, and what leaves this machine.
+var ofAnyFolder = []string{
+	"workers", "ps", "chief", "evaluator", "role", "gpus", "cpus", "memory", "feed-memory", "am-memory", "am-cpus",
+	"max-restarts", "reserve-timeout", "timeout", "idle", "end-within", "step-timeout", "run-timeout", "name", "queue",
+}
 
 func configurable(engines cluster.Engines) configOptions {
 	c := configOptions{reserve: command.Verb{Options: reserveOptions(engines)}}
@@ -113,13 +124,37 @@ func configurable(engines cluster.Engines) configOptions {
 	return c
 }
 
-// read adds the settings and profiles of the file, if it exists.
-func (c *configOptions) read(into settings, profiles map[string]settings) error {
+// maxConfig is the most bytes of a configuration file.
+const maxConfig = 1 << 20
+
+// readConfig returns the text of a configuration file; nil if there is none that this user may read.
+func readConfig(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would hold the open
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file: remove it, or put one in its place")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if len(text) > maxConfig {
+		return nil, errors.New("it has more than 1 MB: settings are options of reserve and start, one a line")
+	}
+	return text, err
+}
+
+// read adds the settings and profiles of the file.
+func (c *configOptions) read(text []byte, into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
-	if _, err := toml.DecodeFile(c.file, &raw); err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			return nil
-		}
+	if _, err := toml.Decode(string(text), &raw); err != nil {
 		return errors.New(strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	if tables, ok := raw[profileTable].(map[string]any); ok {
@@ -148,14 +183,14 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 		if o != nil {
 			base = o.Name
 		}
-		if c.foreign && slices.Contains(choosing, base) {
-			return fmt.Errorf("%s chooses what runs, which the file of a notebook's folder may not, because others may have written it: set it in config.toml of %s, or give --%s on the line", key, userConfigDir(), name)
-		}
 		if !slices.Contains(c.names, name) && o == nil {
 			if near := command.Nearest(name, c.names); near != "" {
 				return fmt.Errorf("no option %s: did you mean %s?", key, near)
 			}
 			return fmt.Errorf("no option %s: the settings are options of reserve and start, which their --help lists", key)
+		}
+		if c.foreign && !slices.Contains(ofAnyFolder, base) {
+			return fmt.Errorf("%s may not be set by the file of a notebook's folder, because others may have written it: set it in config.toml of %s, give --%s on the line, or trust the file, which %%tfcluster trust shows", key, userConfigDir(), name)
 		}
 		texts, err := settingTexts(v)
 		if err != nil {

@@ -23,6 +23,7 @@ func feedOptions() []command.Option {
 		{Name: "label", Kind: command.KindText, Meta: "COLUMN", Help: "column that is the label: as_dataset and as_iterable give (features, label)"},
 		{Name: "binary", Kind: command.KindText, Meta: "COLUMN:TYPE[SHAPE]", Repeat: true, Help: "binary column whose bytes are an array, such as image:uint8[28,28,1]"},
 		{Name: "cast", Kind: command.KindChoice, Choices: []string{"float32", "float64"}, Help: "floating-point type of the arrays; default: as in DATA"},
+		{Name: "nan", Kind: command.KindChoice, Choices: []string{"feed", "refuse"}, Default: "feed", Help: "NaN among floating-point numbers: feed it, and say how many there were, or refuse DATA"},
 	}, followOptions()...)
 }
 
@@ -110,8 +111,8 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 	defer cancel()
 	plan := map[string]any{
 		"label": inv.Text("label"), "binary": inv.Texts("binary"), "cast": inv.Text("cast"), "steps": inv.Count("steps", 0),
-		"shuffle": inv.Count("shuffle", 0), "drop_remainder": inv.Has("drop-remainder"), "columns": columns(inv.Texts("columns")),
-		"keep": columns(inv.Texts("keep")), "output": inv.Text("output"), "into": inv.Text("into"),
+		"shuffle": inv.Count("shuffle", 0), "drop_remainder": inv.Has("drop-remainder"), "columns": inv.Texts("columns"),
+		"keep": inv.Texts("keep"), "nan": inv.Text("nan"), "output": inv.Text("output"), "into": inv.Text("into"),
 	}
 	feedCtx, end := context.WithCancel(inv.session.Context())
 	watching := context.AfterFunc(opening, end) // an interrupt ends the waiting
@@ -135,19 +136,6 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 		feed.Run(feedCtx)
 	})
 	return m, nil
-}
-
-// columns returns the names of --columns, which are given several times or with commas.
-func columns(given []string) []string {
-	names := []string{}
-	for _, text := range given {
-		for name := range strings.SplitSeq(text, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 // feedEnded is closed at the end of the feed; nil if there is none to hear.
@@ -240,7 +228,8 @@ func metricsView(means map[string]float64) render.Bundle {
 }
 
 // feedLine says how far a feed is, or how far it came: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
-func feedLine(p *clusterpb.FeedProgress, over bool) string {
+// nan is the number of NaN by column.
+func feedLine(p *clusterpb.FeedProgress, nan map[string]int64, over bool) string {
 	parts := []string{"fed " + render.Plural(p.GetFed(), "record")}
 	if total := p.GetTotal(); total > 0 {
 		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()), render.Thousands(total*int64(max(p.GetEpochs(), 1))))
@@ -261,8 +250,41 @@ func feedLine(p *clusterpb.FeedProgress, over bool) string {
 	if n := p.GetLeftOut(); n > 0 {
 		parts = append(parts, render.Plural(n, "record")+" left out")
 	}
-	if n := p.GetUnread(); n > 0 && over {
-		parts = append(parts, render.Plural(n, "record")+" not read")
+	if over && p.GetUnread() > 0 {
+		parts = append(parts, notRead(p))
+	}
+	if len(nan) > 0 {
+		parts = append(parts, countsOfNaN(nan))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// notRead says that programs left before the end of the source, and how many records that was, where the number of all
+// is known.
+func notRead(p *clusterpb.FeedProgress) string {
+	if p.GetTotal() == 0 {
+		return "the rest was not read"
+	}
+	return render.Plural(p.GetTotal()*int64(max(p.GetEpochs(), 1))-p.GetFed()-p.GetLeftOut(), "record") + " not read"
+}
+
+// countsOfNaN returns the numbers of NaN by column, of the first few: "17 NaN in x, 2 in y".
+func countsOfNaN(nan map[string]int64) string {
+	const shown = 4
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(nan)) {
+		if len(parts) == shown {
+			parts = append(parts, fmt.Sprintf("and in %d more columns", len(nan)-shown))
+			break
+		}
+		part := render.Thousands(nan[name])
+		if len(parts) == 0 {
+			part += " NaN"
+		}
+		if name != "" {
+			part += " in " + name
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
 }

@@ -39,7 +39,7 @@ func TestTable(t *testing.T) {
 		if v.Now != (v.Option("now") != nil) {
 			t.Errorf("%s: --now is allowed %v and listed %v", v.Name, v.Now, v.Option("now") != nil)
 		}
-		if v.Option("cluster") == nil && v.Name != "run" {
+		if v.Option("cluster") == nil && v.Name != "run" && v.Name != "trust" { // of no cluster
 			t.Errorf("%s has no -c", v.Name)
 		}
 		seen := map[string]bool{}

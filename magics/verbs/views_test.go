@@ -15,15 +15,18 @@ func TestFeedLine(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		p    *clusterpb.FeedProgress
+		nan  map[string]int64
 		over bool
 	}{
 		"fed 0 records": {p: &clusterpb.FeedProgress{}},
 		"fed 1 record · the source is slower than the program":                                                   {p: &clusterpb.FeedProgress{Fed: 1, Brake: "the source"}},
 		"fed 38,400 of 60,000 records · epoch 2 of 3 · 41,000 records/s · the program is slower than the source": {p: &clusterpb.FeedProgress{Fed: 38_400, Total: 20_000, Epoch: 2, Epochs: 3, PerSecond: 41_000.4, Brake: "the program"}},
 		"fed 10,000 of 10,002 records · epoch 2 of 2 · 2 records left out":                                       {p: &clusterpb.FeedProgress{Fed: 10_000, Total: 5001, Epoch: 2, Epochs: 2, LeftOut: 2, PerSecond: 7, Brake: "the program"}, over: true},
-		"fed 2,000 of 1,000,000 records · 31,000 records not read":                                               {p: &clusterpb.FeedProgress{Fed: 2000, Total: 1_000_000, Epochs: 1, Unread: 31_000, Brake: "the source"}, over: true},
+		"fed 2,000 of 1,000,000 records · 998,000 records not read":                                              {p: &clusterpb.FeedProgress{Fed: 2000, Total: 1_000_000, Epochs: 1, Unread: 31_000, Brake: "the source"}, over: true},
+		"fed 2,000 records · the rest was not read · 17 NaN in x, 2 in y":                                        {p: &clusterpb.FeedProgress{Fed: 2000, Unread: 31}, nan: map[string]int64{"y": 2, "x": 17}, over: true},
+		"fed 5 records · 1 NaN": {p: &clusterpb.FeedProgress{Fed: 5}, nan: map[string]int64{"": 1}},
 	} {
-		if got := feedLine(c.p, c.over); got != want {
+		if got := feedLine(c.p, c.nan, c.over); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -172,7 +172,9 @@ func (f *followed) fed(err error) (result.Value, error) {
 	if err != nil || f.status == nil {
 		return nil, err
 	}
-	f.view.Show(true, func() render.Bundle { return render.RunView(f.status).Line(feedLine(f.inv.feed.Progress(), true)) })
+	f.view.Show(true, func() render.Bundle {
+		return render.RunView(f.status).Line(feedLine(f.inv.feed.Progress(), f.inv.feed.NaN(), true))
+	})
 	return result.OfRun(f.member.Name, f.status), nil
 }
 
@@ -219,7 +221,7 @@ func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 		b = b.Busy(w)
 	}
 	if p := f.inv.feed.Progress(); p != nil && render.Active(st) {
-		b = b.Line(feedLine(p, false))
+		b = b.Line(feedLine(p, f.inv.feed.NaN(), false))
 	}
 	if f.session.Options.Shell || !render.Active(st) {
 		return b
@@ -236,7 +238,7 @@ func (f *followed) end() (result.Value, error) {
 	f.view.Show(true, func() render.Bundle {
 		b := render.Summary(f.status)
 		if p := f.inv.feed.Progress(); p != nil {
-			b = b.Line(feedLine(p, true))
+			b = b.Line(feedLine(p, f.inv.feed.NaN(), true))
 		}
 		return b
 	})
