@@ -154,8 +154,8 @@ func (f *Feed) closeEpoch(x *epoch) []Action {
 		if moves, waits := f.equalize(x); waits {
 			return moves
 		}
-		if n := int64(len(f.readers())); f.uneven != Drop && 0 < sum(x.target) && sum(x.target) < n {
-			return f.fail(fmt.Sprintf("%d records cannot be shared by %d workers that read with as_dataset or fit: each needs one", sum(x.target), n))
+		if reason := f.tooFew(x); reason != "" {
+			return f.fail(reason)
 		}
 	}
 	x.over = true
@@ -221,6 +221,23 @@ func (f *Feed) setTargets(x *epoch, readers []*holder) {
 		}
 		x.target[best.id]++
 	}
+}
+
+// tooFew returns that an epoch has fewer records than there are programs which read equally many; "" if it has enough.
+func (f *Feed) tooFew(x *epoch) string {
+	var total int64
+	readers := f.readers()
+	for _, h := range readers {
+		total += x.net(h.id)
+	}
+	if total >= int64(len(readers)) {
+		return ""
+	}
+	noun := "records"
+	if total == 1 {
+		noun = "record"
+	}
+	return fmt.Sprintf("%d %s cannot be shared by %d workers that read with as_dataset or fit: each needs one", total, noun, len(readers))
 }
 
 // epochOver tells each reader the end of an epoch.

@@ -308,7 +308,8 @@ func TestEpochs(t *testing.T) {
 // TestEnds: who gets how many records of an odd number, by policy.
 func TestEnds(t *testing.T) {
 	t.Parallel()
-	few := "1 records cannot be shared by 2 workers that read with as_dataset or fit: each needs one"
+	few := "1 record cannot be shared by 2 workers that read with as_dataset or fit: each needs one"
+	none := "0 records" + strings.TrimPrefix(few, "1 record")
 	for _, c := range []struct {
 		policy  Uneven
 		even    bool
@@ -319,10 +320,10 @@ func TestEnds(t *testing.T) {
 		{Drop, true, 5, "a: epoch 0 over at 2 of 2; b: epoch 0 over at 2 of 2; a: over; b: over", 1},
 		{Pad, true, 5, "a: epoch 0 over at 3 of 3; b: epoch 0 over at 2 of 3, repeat 1; a: over; b: over", 0},
 		{Spread, true, 5, "a: epoch 0 over at 3 of 3; b: epoch 0 over at 2 of 3; a: over; b: over", 0},
-		{Drop, true, 1, "a: epoch 0 over at 0 of 0; b: epoch 0 over at 0 of 0; a: over; b: over", 1},
+		{Drop, true, 1, "a: over: " + few + "; b: over: " + few + "; stop the source: " + few, 0},
 		{Pad, true, 1, "a: over: " + few + "; b: over: " + few + "; stop the source: " + few, 0},
 		{Spread, true, 1, "a: over: " + few + "; b: over: " + few + "; stop the source: " + few, 0},
-		{Spread, true, 0, "a: epoch 0 over at 0 of 0; b: epoch 0 over at 0 of 0; a: over; b: over", 0},
+		{Spread, true, 0, "a: over: " + none + "; b: over: " + none + "; stop the source: " + none, 0},
 		{Drop, false, 1, "a: epoch 0 over at 1 of 1; b: epoch 0 over at 0 of 1; a: over; b: over", 0},
 	} {
 		t.Run(fmt.Sprintf("policy %d, even %t, %d records", c.policy, c.even, c.rows), func(t *testing.T) {

@@ -60,10 +60,7 @@ type Feed struct {
 	ended chan struct{} // closed when it has ended
 	err   error         // how; set before ended is closed
 
-	mu sync.Mutex
-	// guarded by mu
-	progress *clusterpb.FeedProgress
-	waiting  string // what it waits for before it begins again
+	shown shown
 }
 
 // Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
@@ -82,7 +79,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	if err != nil {
 		return nil, fault.New("encode the plan of the feed: %w", err)
 	}
-	f.order, f.slots = map[string]any{"binary": about.Plan["binary"]}, about.Slots
+	f.order, f.slots = map[string]any{"binary": about.Plan["binary"], "nan": about.Plan["nan"]}, about.Slots
 	f.begun = &clusterpb.FeedRequest{
 		Mode: request.Mode, Plan: string(plan), Uneven: request.Uneven, More: request.More, Total: about.Total, Epochs: int32(request.Epochs),
 		Once: about.Once,
@@ -154,32 +151,14 @@ var errAgain = errors.New("the tasks are started again")
 // again begins the feed again, after what reads the source has ended.
 func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	f.cancel()
-	f.mu.Lock()
-	f.progress = nil
-	f.mu.Unlock()
+	f.shown.setProgress(nil)
 	var ended bool
 	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_again", map[string]any{"id": f.id}, &ended); err != nil {
 		return nil, f.unread(" again to the tasks that were restarted", err)
 	}
 	f.begun.Again = true
-	defer f.waits("")
-	return f.begin(ctx, f.waits)
-}
-
-func (f *Feed) waits(what string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.waiting = what
-}
-
-// Waiting returns what the feed waits for before it begins again; "" while it is on, and of no feed.
-func (f *Feed) Waiting() string {
-	if f == nil {
-		return ""
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.waiting
+	defer f.shown.setWaiting("")
+	return f.begin(ctx, f.shown.setWaiting)
 }
 
 // failure returns why the driver gave a feed up; nil if it did not.
@@ -229,9 +208,7 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 		if err != nil {
 			return fmt.Errorf("the connection that feeds %s broke: %w", f.request.Data, f.cluster.Explain(err))
 		}
-		f.mu.Lock()
-		f.progress = u.GetProgress()
-		f.mu.Unlock()
+		f.shown.setProgress(u.GetProgress())
 		if u.GetStop() && !stopped {
 			stopped = true
 			close(stop)
@@ -253,11 +230,12 @@ const stopGrace = 2 * time.Second
 
 // fed is what Python says of the delivery.
 type fed struct {
-	Fed     []int64 `json:"fed"`
-	Ended   bool    `json:"ended"`
-	Stopped string  `json:"stopped"` // why a holder took no more
-	Name    string  `json:"ename"`
-	Error   string  `json:"error"`
+	Fed     []int64          `json:"fed"`
+	Ended   bool             `json:"ended"`
+	Stopped string           `json:"stopped"` // why a holder took no more
+	NaN     map[string]int64 `json:"nan"`     // by column, in the last epoch
+	Name    string           `json:"ename"`
+	Error   string           `json:"error"`
 }
 
 // watch reports what Python has delivered to the driver until one of them is done.
@@ -290,6 +268,7 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			if a.err != nil {
 				return f.unread(" to its end", a.err)
 			}
+			f.shown.setNaN(state.NaN)
 			for ; reported < len(state.Fed); reported++ {
 				last := reported == f.request.Epochs-1
 				if err := f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{
@@ -372,16 +351,6 @@ func tell(py bridge.Python, limit time.Duration, id, fn string, args map[string]
 	maps.Copy(named, args)
 	var done bool
 	_ = bridge.Ask(context.Background(), py, limit, fn, named, &done) // else it is gone
-}
-
-// Progress returns how far the feed is; nil before it has begun, and of no feed.
-func (f *Feed) Progress() *clusterpb.FeedProgress {
-	if f == nil {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.progress
 }
 
 // Predictions returns what inference made of the data, which is put under a name if that is not "".

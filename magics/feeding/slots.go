@@ -12,7 +12,7 @@ const slotsEvery = 2 * time.Second
 
 // askSlots shows when the jobs that read the source wait for a slot of Spark, until ctx ends.
 func (f *Feed) askSlots(ctx context.Context) {
-	defer f.waits("")
+	defer f.shown.setWaiting("")
 	each := time.NewTicker(slotsEvery)
 	defer each.Stop()
 	for {
@@ -25,6 +25,6 @@ func (f *Feed) askSlots(ctx context.Context) {
 		if err := bridge.Ask(ctx, f.py, bridge.GlanceTimeout, "feed_waits", map[string]any{"id": f.id}, &what); err != nil {
 			continue // it is only shown; feed_wait says why Python does not answer
 		}
-		f.waits(what)
+		f.shown.setWaiting(what)
 	}
 }
