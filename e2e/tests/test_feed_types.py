@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from conftest import Notebook
+from conftest import ROOT, Notebook
 from standalone import NEEDS_SPARK, SESSION
 from test_feed import COUNT, TOTAL
 
@@ -51,6 +51,13 @@ def arrays(args, ctx):
         right = right and all((v == wanted.get(name, n)).all() for name, v in batch.items())
     return types, rows, bool(right)
 """
+KINDS = """
+def kinds(args, ctx):
+    feed, types = ctx.get_data_feed(), {}
+    while (batch := feed.next_numpy(7)) is not None:
+        types = {name: (v.dtype.name, v.shape[1:]) for name, v in batch.items()}
+    return types
+"""
 TENSORS = """
 def tensors(args, ctx):
     import tensorflow as tf
@@ -73,19 +80,11 @@ TYPES = {
     "real": ("float32", ()), "double": ("float64", ()), "vector": ("float32", (3,)), "matrix": ("int64", (2, 2)),
     "text": ("object", ()), "raw": ("object", ()), "image": ("float32", (2, 3)),
 }  # fmt: skip
-REFUSED = {
-    "cast(id as decimal(10,2)) d": "column 'd' is decimal(10,2): cast it to double",
-    "current_date() d": "column 'd' is date: cast it to int (unix_date) or string",
-    "current_timestamp() d": "column 'd' is timestamp: cast it to long (unix_micros) or string",
-    "map('a', id) d": "column 'd' is map<string,bigint>: select the values that are needed as columns",
-    "struct(id) d": "column 'd' is struct<id:bigint>: select its fields as columns (d.*)",
-    "array(cast(id as string)) d": "column 'd' is array<string>: cast it to a number or string",
-}
 # Rows of a partition are counted from 0: of 100 rows in 4 partitions, id 57 is row 7 of partition 2.
 WRONG = {
     "if(id = 57, null, id) d": "column 'd', partition 2, row 7: NULL; fill or drop it (fillna, dropna)",
     "array_repeat(1.0f, if(id = 57, 3, 2)) d": "column 'd', partition 2, row 7: an array of 3 values, 2 in the rows",
-    "array(id, if(id = 57, null, id)) d": "column 'd', partition 2, row 0: NULL",
+    "array(id, if(id = 57, null, id)) d": "column 'd', partition 2, row 7: NULL",
 }
 
 
@@ -134,13 +133,78 @@ def test_columns(spark: Notebook) -> None:
     assert result(spark, "train df --columns vector,id") == (["number", "x"], 2 * sum(range(100)))
 
 
+def documented() -> list[tuple[str, str]]:
+    """The lines about Spark in the table of types of docs/feed.md: an expression, and what becomes of it."""
+    rows = [line.strip("|").split("|") for line in (ROOT / "docs" / "feed.md").read_text().splitlines()]
+    begin = next(n for n, row in enumerate(rows) if row[0].strip().startswith("Spark: "))
+    end = next(n for n, row in enumerate(rows) if n > begin and len(row) != 3)
+    found = [(row[1].strip().strip("`"), row[2].strip()) for row in rows[begin:end]]
+    return [(example, says) for example, says in found if example]
+
+
+def test_the_documented_types(spark: Notebook) -> None:
+    """The table of docs/feed.md, and the number of NaN."""
+    spark.ok(KINDS)
+    for column, says in documented():
+        if says.startswith("refused: "):
+            continue
+        spark.ok(f"one = spark.range(0, 10, 1, 2).selectExpr('id', {column + ' d'!r})\n%tfcluster start kinds")
+        cell = spark.ok("run = %tfcluster train one\nrun.result")
+        types = ast.literal_eval(cell.result)
+        dtype, _, shape = says.strip("`]").partition("[")
+        assert types["d"] == (dtype, tuple(int(n) for n in shape.split(", ") if n)), (column, cell.all)
+        assert ("10 NaN in d" in cell.all) == ("NaN" in column), cell.all
+    spark.ok("some = spark.range(0, 10, 1, 2).selectExpr('id', \"if(id = 7, double('NaN'), id) d\")")
+    spark.ok("%tfcluster start kinds")
+    cell = spark.fails("%tfcluster train some --nan refuse")
+    assert "column 'd', partition 1, row 2: NaN, and --nan is refuse" in cell.error, cell.all
+    spark.ok("%tfcluster stop --now")
+
+
+def test_names(spark: Notebook) -> None:
+    """Names with dots, quotes and commas are fed and chosen; text with a collation is text; results keep the names."""
+    version = spark.ok("spark.version").result
+    collated = "collate(concat('n', id), 'UNICODE_CI')" if version.strip("'") >= "4" else "concat('n', id)"
+    spark.ok(KINDS + "def twice(args, ctx):\n    feed = ctx.get_data_feed(False)\n"
+        "    for x in feed.as_iterable(3):\n        feed.results(2 * x)\n"
+        "odd = spark.range(0, 9, 1, 2).selectExpr('id', 'id + 1 as `Sepal.Length`', 'id * 0.5D as `Sepal``Width`', "
+        f"\"{collated} as `a,b`\", 'cast(id as char(4)) as c')")  # fmt: skip
+    names = ["id", "Sepal.Length", "Sepal`Width", "a,b", "c"]
+    for options, want in {
+        "": names,
+        "--columns Sepal.Length --label id": ["Sepal.Length", "id"],
+        "--columns 'Sepal`Width' --columns a,b --label id": ["Sepal`Width", "a,b", "id"],
+        "--columns 'id,Sepal.Length'": ["id", "Sepal.Length"],
+    }.items():
+        spark.ok("%tfcluster start kinds")
+        types = result(spark, f"train odd {options}")
+        assert isinstance(types, dict)
+        assert list(types) == want
+    spark.ok(
+        "%tfcluster start twice\nout = %tfcluster inference odd --columns Sepal.Length --keep a,b --keep 'Sepal`Width'"
+    )
+    cell = spark.ok("sorted(map(tuple, out.collect()), key=str)[:2], out.columns")
+    rows, columns = ast.literal_eval(cell.result)
+    assert columns == ["a,b", "Sepal`Width", "prediction"] and rows == [("n0", 0.0, 2), ("n1", 0.5, 4)], cell.all
+
+
 def test_what_cannot_be_fed(spark: Notebook) -> None:
     """B2, B3: a type is refused before a record is read, a value with its partition and row; the run goes on."""
     spark.ok(COUNT + TOTAL + "%tfcluster start count")
-    for column, says in REFUSED.items():
-        spark.ok(f"bad = spark.range(10).selectExpr('id', {column!r})")
-        cell = spark.fails("%tfcluster train bad")
-        assert says in cell.error and cell.error.count("\n") == 1, cell.all
+    for column, says in documented():
+        if says.startswith("refused: "):
+            spark.ok(f"bad = spark.range(0, 10, 1, 1).selectExpr('id', {column + ' d'!r})")
+            cell = spark.fails("%tfcluster train bad")
+            assert "column 'd'" in cell.error and says.removeprefix("refused: ") in cell.error, cell.all
+            assert cell.error.count("\n") == 1, cell.all
+    spark.ok(
+        "bad = spark.range(10).selectExpr('id', 'current_date() a', 'struct(id) b')\ntwice = df.select('id', 'id')"
+    )
+    cell = spark.fails("%tfcluster train bad")
+    assert "column 'a' is date: " in cell.error and "column 'b' is struct<id:bigint>: " in cell.error, cell.all
+    assert "it has two columns 'id': rename one of them" in spark.fails("%tfcluster train twice").error
+    spark.ok("bad = spark.readStream.format('rate').load().select('value')")
+    assert "it is a stream, which has no end" in spark.fails("%tfcluster train bad").error
     spark.ok("from pyspark.ml.functions import array_to_vector\nbad = df.select(array_to_vector('vector').alias('v'))")
     cell = spark.fails("%tfcluster train bad")
     assert "make it an array (pyspark.ml.functions.vector_to_array)" in cell.error, cell.all

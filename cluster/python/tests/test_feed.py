@@ -249,11 +249,14 @@ def test_records_that_cannot_be_fed(columns: dict[str, Any], says: str) -> None:
     ("data", "says"),
     [
         ("text", "it is a str: give a Spark or pandas DataFrame"),
-        (pd.DataFrame({"t": pd.to_datetime(["2020-01-01"])}), "column 't' is timestamp"),
+        (
+            pd.DataFrame({"t": pd.to_datetime(["2020-01-01"])}),
+            'column \'t\' is of datetime64[ns]: cast it, as in x["t"].astype("int64")',
+        ),
         (pa.table({"d": pa.array([1], pa.date32())}), "column 'd' is date32"),
         ({"a": np.arange(2), "b": np.arange(3)}, "a has 2, b has 3"),
         ({}, "there is no array"),
-        (np.float32(1), "the array has none"),
+        (np.float32(1), "it is one value"),
         (np.array([1j]), "it is of complex128"),
         (iter([]), "an iterator without a batch"),
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_feed import Fed
 
+from tfcluster import feed_dataset
 from tfcluster.feed import DataFeed
 from tfcluster.feed_reader import EpochOver
 
@@ -68,3 +69,50 @@ def test_padding_is_of_training() -> None:
     feed = fed(9, 0, 8, uneven="pad", mode="evaluate")
     read = [x.numpy() for x, _ in feed.as_dataset(4)]
     assert [len(x) for x in read] == [4, 5] and sorted(np.concatenate(read)) == list(range(9))
+
+
+def test_each_batch_is_the_programs_own() -> None:
+    """What TensorFlow writes into a batch changes no record: those that are held may be given again."""
+    x = np.arange(400, dtype=np.float32).reshape(100, 4)
+    reader: Any = Fed([{"": x}, EpochOver(0, 100, 0, 100, 100)], mode="train")
+    given = next(_elements(DataFeed(lambda: reader)))
+    assert not np.shares_memory(given, x) and given.flags.writeable and (given == x).all()
+
+
+def _elements(feed: DataFeed) -> Any:
+    """What the generator of as_dataset gives TensorFlow."""
+    feed._use("as_dataset")
+    return feed_dataset._Steps(feed, 64).elements(pad=False)
+
+
+def test_validation_beside_a_feed() -> None:
+    """The evaluation behind each epoch of fit leaves the feed where it is: every epoch has its own records."""
+    import keras
+    import tensorflow as tf
+
+    parts: list[Any] = []
+    for epoch in range(3):
+        x = np.full((12, 1), float(epoch), np.float32)
+        parts += [{"x": x, "y": x[:, 0]}, EpochOver(epoch, 12, 0, 12, 12)]
+    reader: Any = Fed(parts, mode="train", label="y", epochs=3)
+    feed = DataFeed(lambda: reader)
+    seen: list[float] = []
+
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def train_step(self, data: Any) -> Any:
+            tf.py_function(lambda y: seen.extend(y.numpy().tolist()), [data[1]], [])
+            return super().train_step(data)
+
+    model = Model()
+    model.compile("sgd", "mse")
+    some = np.zeros((5, 1), np.float32)
+    dataset = feed.as_dataset(4).map(lambda x, y: (x, y))
+    history = model.fit(dataset, epochs=3, validation_data=(some, some[:, 0]), verbose=0).history
+    assert seen == [0.0] * 12 + [1.0] * 12 + [2.0] * 12 and len(history["val_loss"]) == 3

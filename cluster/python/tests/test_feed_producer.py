@@ -18,7 +18,7 @@ from typing import IO
 
 import pytest
 
-from tfcluster import feed_link, feed_notebook, feed_predict, feed_source
+from tfcluster import feed_frame, feed_link, feed_predict, feed_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -101,12 +101,15 @@ def batches_of(numbers: list[int]) -> Iterator[object]:
 class Frame:
     """A DataFrame whose job does something else."""
 
-    columns = ("id",)
-    schema = types.SimpleNamespace(fields=[])
+    columns = ()
     sparkSession = types.SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None)  # noqa: N815
 
     def __init__(self, job: Callable[[], None]) -> None:
         self._job = job
+
+    def selectExpr(self) -> Frame:  # noqa: N802
+        """It has no columns."""
+        return self
 
     def mapInArrow(self, stage: object, schema: str) -> Frame:  # noqa: N802
         """The stage is not run."""
@@ -124,10 +127,10 @@ def test_feeds_overlap() -> None:
     whole = []
 
     def job() -> None:
-        feed_notebook.SparkFrame(Frame(lambda: None), {}).read({}, 0)
+        feed_frame.SparkFrame(Frame(lambda: None), {}).read({}, 0)
         whole.append({"tfcluster.feed_link", "tfcluster.feed_source"} <= cloudpickle.list_registry_pickle_by_value())
 
-    feed_notebook.SparkFrame(Frame(job), {}).read({}, 0)
+    feed_frame.SparkFrame(Frame(job), {}).read({}, 0)
     assert whole == [True]
 
 
@@ -142,10 +145,10 @@ def test_a_python_that_spark_took_away() -> None:
                 raise RuntimeError(reason)
 
         with pytest.raises(RuntimeError, match=re.escape(error)) if error else contextlib.nullcontext():
-            assert feed_notebook.SparkFrame(Frame(job), {}).read({}, 0) == 0
+            assert feed_frame.SparkFrame(Frame(job), {}).read({}, 0) == 0
         assert len(said) - len(left) == runs
     stops = Frame(lambda: None)
-    source = feed_notebook.SparkFrame(stops, {})
+    source = feed_frame.SparkFrame(stops, {})
     runs = []
 
     def cancelled() -> None:

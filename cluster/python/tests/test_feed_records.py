@@ -6,10 +6,9 @@ import collections
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from tfcluster import feed_columns, feed_records, feed_source
+from tfcluster import feed_arrow, feed_columns, feed_records, feed_source
 
 Point = collections.namedtuple("Point", "x label")
 
@@ -35,13 +34,13 @@ def test_forms(records: list[Any], names: list[str], dtypes: list[str], shapes: 
         found = feed_columns.arrays(next(feed_source.checked({}, 0, [batch])), {})
         assert list(found) == names
         assert [(v.dtype.name, v.shape[1:]) for v in found.values()] == list(zip(dtypes, shapes, strict=True))
-    assert pa.types.is_list(made[0].schema.types[0]) == bool(shapes[0])
+    assert feed_arrow.is_list(made[0].schema.types[0]) == bool(shapes[0])
 
 
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [
-        (1, "text", "column '', partition 3, rows 0 to 1: "),
+        (1, "text", "column '', partition 3, row 1: 'text' is text, 1 in row 0 is int; in the first"),
         (
             (1, 2),
             (1,),
@@ -54,8 +53,12 @@ def test_forms(records: list[Any], names: list[str], dtypes: list[str], shapes: 
         ),
         ({"a": 1}, {"b": 1}, "partition 3, row 1 has no 'a', which the first record of DATA has"),
         ({"a": 1}, 1, "partition 3, row 1 is of type int, but the first record of DATA is a dict"),
-        (np.zeros(2), np.zeros((2, 2)), "column '', partition 3, rows 0 to 1: "),
-        (np.zeros(2, "i8"), np.full(2, 1j), "column '', partition 3, rows 0 to 1: "),
+        (np.zeros(2), np.zeros((2, 2)), "column '', partition 3, row 1: an array of shape (2, 2), an array of"),
+        (np.zeros(2, "i8"), np.full(2, 1j), "column '', partition 3, row 1: an array of complex128, int64 in the rows"),
+        (1, 2.5, "column '', partition 3, row 1: 2.5 is double; in the first record of DATA it is int64"),
+        (np.float32(1), 1e300, "column '', partition 3, row 1: 1e+300 is double"),
+        (np.zeros(2, "i1"), np.full(2, 300), "column '', partition 3, row 1: 300 is int64"),
+        (np.zeros(2), np.ma.masked_array([1.0, 2.0], [0, 1]), "column '', partition 3, row 1: NULL"),
     ],
 )
 def test_records_of_another_form(first: Any, second: Any, says: str) -> None:
@@ -74,8 +77,8 @@ def test_ragged(second: Any) -> None:
         list(feed_source.checked({}, 3, made))
 
 
-@pytest.mark.parametrize("record", [object(), (1, object()), {"a": np.array(["x"], dtype=object)}])
+@pytest.mark.parametrize("record", [object(), (1, object()), {"a": np.array([object()])}])
 def test_records_that_cannot_be_fed(record: Any) -> None:
     """The type is named."""
-    with pytest.raises(ValueError, match=r"^a value of type object$|^an array of object$"):
+    with pytest.raises(ValueError, match=r"^a value of type (object|ndarray)$"):
         feed_records.form_of(record)

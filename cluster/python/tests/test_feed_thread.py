@@ -52,7 +52,7 @@ def test_again() -> None:
     assert not ended.wait(0.1) and not whole
     source.may_end.set()
     assert ended.wait(LONGEST)
-    assert whole == [{"fed": [7], "ended": True, "stopped": ""}]  # that it was cancelled is no error
+    assert whole == [{"fed": [7], "ended": True, "stopped": "", "nan": {}}]  # that it was cancelled is no error
     assert not after.source.reads.is_set()
     after.start({}, 1)
     done = threading.Event()

@@ -18,15 +18,16 @@ class DataFeed:
 
     next_batch(n)   up to n records: fewer at the end of the feed alone. A record of an array is a row, of a
                     DataFrame a tuple in the order of its columns; with input_mapping a batch is a dict of lists
-    next_numpy(n)   up to n records as arrays by column; one array where the source is one. The arrays are views of
-                    shared memory and cannot be written to: a program that keeps them keeps the feed from going on
-    as_iterable(n)  each iteration is one epoch of batches as next_numpy has them, in arrays of their own
+    next_numpy(n)   up to n records as arrays by column; one array where the source is one
+    as_iterable(n)  each iteration is one epoch of batches as next_numpy has them
     as_dataset(n)   a tf.data.Dataset; each iteration is one epoch, of equally many batches on every worker
 
     batch_results(list)  in inference: one result for each record of a batch, in their order
     results(batch)       the same as an array, a dict of arrays by name, or a list of rows
 
-    All of them deliver each record once per epoch over all workers. One way of reading is used in one run.
+    All of them deliver each record once per epoch over all workers, in memory that is the program's own: frameworks
+    write into arrays that they were given (PyTorch's from_numpy, TensorFlow's kernels). One way of reading is used in
+    one run.
     """
 
     def __init__(
@@ -118,9 +119,10 @@ class DataFeed:
         form = feed_columns.form(columns)
         feed, before = self._form
         if feed == self._reader.feed and form != before:
-            name = next(name for name in form if form[name] != before.get(name))
+            name = next(name for name in {**form, **before} if form.get(name) != before.get(name))
+            here, earlier = _described(form.get(name)), _described(before.get(name))
             raise RuntimeError(
-                f"column {name!r} of DATA is {_described(form[name])} here and {_described(before.get(name))} before: "
+                f"column {name!r} of DATA is {here} here and {earlier} before: "
                 "all records must have one type and shape; cast them, and pad or cut arrays to one length"
             )
         self._form = self._reader.feed, form
@@ -226,7 +228,7 @@ class DataFeed:
         """The next records as arrays; None at the end of the feed."""
         self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
-        return None if columns is None else self._bare(columns)
+        return None if columns is None else self._bare(feed_columns.owned(columns))
 
     def _bare(self, columns: Columns) -> Any:
         return next(iter(columns.values())) if self._single(columns) else columns
@@ -324,5 +326,5 @@ def _described(kind: tuple[str, tuple[int, ...]] | None) -> str:
 
 
 def _items(values: Any) -> Sequence[Any]:
-    """The rows of an array as a program expects them: Python's numbers, or arrays."""
-    return values.tolist() if values.ndim == 1 else list(values)
+    """The rows of an array as a program expects them: Python's numbers, or arrays of its own."""
+    return values.tolist() if values.ndim == 1 else list(values.copy())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfcluster import feed_arrow, feed_columns, feed_values
 from tfcluster.feed_link import Link, Memory, Stopped
 from tfcluster.feed_source import Refused, _parts, _put
 
@@ -71,6 +73,8 @@ class Answers:
             if results.num_rows:
                 results = self._typed(results)
             self._answered(results.num_rows)
+            if results.num_rows:
+                self._schema = results.schema
             self._giver = threading.get_ident()
             self._lock.notify_all()
             self._send(results)
@@ -89,7 +93,7 @@ class Answers:
         import pyarrow as pa
 
         if self._schema is None:
-            self._schema = results.schema
+            return results
         if results.schema.names != self._schema.names:
             raise RuntimeError(
                 f"main_fun gave results named {', '.join(results.schema.names)}; before they were "
@@ -98,12 +102,13 @@ class Answers:
         columns = []
         for field, column in zip(self._schema, results.columns, strict=True):
             try:
-                columns.append(column if column.type.equals(field.type) else column.cast(field.type))
-            except pa.ArrowInvalid as e:
+                same = column.type.equals(field.type)
+                columns.append(column if same else feed_values.exactly(column, field.type).cast(field.type))
+            except feed_arrow.Unfit as e:
                 raise RuntimeError(
                     f"main_fun gave {column.type} as {field.name}, after {field.type}: cast all to one type ({e})"
                 ) from None
-            except pa.ArrowNotImplementedError:
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 raise RuntimeError(
                     f"main_fun gave {column.type} as {field.name}, after {field.type}: give all of one type and shape"
                 ) from None
@@ -188,47 +193,54 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
     import numpy as np
     import pyarrow as pa
 
-    try:
-        array = np.array(values)
-    except ValueError:  # rows of different lengths
-        array = np.empty(0, dtype=object)
-        values = [v.tolist() if hasattr(v, "tolist") else v for v in values]
-    else:
-        if array.ndim == 0:
-            raise RuntimeError(
-                f"main_fun gave one {type(values).__name__} as {name}: give an array or a list, with one entry "
-                "for each record"
-            )
-        if array.dtype.kind == "V" and array.dtype.names is None:  # bfloat16 and the like
-            array = array.astype(np.float32)
-        values = array.tolist() if array.dtype.kind in "OSU" else values
-    if array.dtype.kind in "biuf":
-        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
-        if array.ndim == 1:
-            return flat, ()
-        size = int(np.prod(array.shape[1:], dtype=np.int64))
-        return pa.FixedSizeListArray.from_arrays(flat, size), array.shape[1:]
-    if array.dtype.kind in "OSU":
+    if isinstance(values, list | tuple):
+        column = _objects(name, list(values))
         try:
-            column = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
-            raise RuntimeError(
-                f"main_fun gave results as {name} that have no common type ({e}): cast them to one"
-            ) from None
-        kind = column.type
-        while pa.types.is_list(kind):
-            kind = kind.value_type
-        if column.null_count:
-            raise RuntimeError(f"main_fun gave None as {name}: give one result for each record")
-        if (
-            pa.types.is_string(kind)
-            or pa.types.is_binary(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_integer(kind)
-        ):
+            feed_arrow.fitted(column, [])
+        except feed_arrow.Unfit:
+            return column, None  # lists of different lengths
+        if feed_arrow.family(column.type) in ("text", "bytes"):
             return column, None
-        if pa.types.is_boolean(kind) or pa.types.is_null(kind):
-            return column, None
-    raise RuntimeError(
-        f"main_fun gave {array.dtype} as {name}: cast results to numbers, strings, bytes, or arrays of these"
-    )
+        array = feed_columns.array_of(column)
+    else:
+        array = np.array(values)
+    if array.ndim == 0:
+        raise RuntimeError(
+            f"main_fun gave one {type(values).__name__} as {name}: give an array or a list, with one entry "
+            "for each record"
+        )
+    if array.dtype.kind == "V" and array.dtype.names is None:  # bfloat16 and the like
+        array = array.astype(np.float32)
+    if array.dtype.kind in "OSU":
+        return _objects(name, array.tolist()), None
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise RuntimeError(
+            f"main_fun gave {array.dtype} as {name}: cast results to numbers, strings, bytes, or arrays of these"
+        )
+    flat = pa.array(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(-1))
+    if array.ndim == 1:
+        return flat, ()
+    return feed_arrow.in_lists(flat, _size_of_record(array.shape), len(array)), array.shape[1:]
+
+
+def _size_of_record(shape: Sequence[int]) -> int:
+    """The number of values of a record, of arrays with a shape."""
+    return math.prod(shape[1:])
+
+
+def _objects(name: str, values: list[Any]) -> Any:
+    """Results of Python's types as an array of Arrow, of which each list may have another length."""
+    try:
+        column = feed_values.of_objects([v.tolist() if hasattr(v, "tolist") else v for v in values])
+    except feed_arrow.Unfit as e:
+        if str(e) == feed_arrow.NULL:
+            raise RuntimeError(f"main_fun gave None as {name}: give one result for each record") from None
+        raise RuntimeError(
+            f"main_fun gave results as {name} that have no common type ({e}): cast them to one"
+        ) from None
+    if not feed_arrow.family(column.type):
+        raise RuntimeError(
+            f"main_fun gave {type(values[0]).__name__} as {name}: "
+            "cast results to numbers, strings, bytes, or arrays of these"
+        )
+    return column

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfcluster import feed_arrow
+
 Columns = dict[str, Any]  # arrays by column, of one length
 Form = dict[str, tuple[str, tuple[int, ...]]]  # type and shape of a record's values, by column
 
@@ -19,7 +21,7 @@ def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
         if binary:
             found[name] = _binary(column, np.dtype(binary["dtype"]), tuple(binary["shape"]))
         else:
-            found[name] = _array(column, plan, name)
+            found[name] = array_of(column)
         if cast := plan.get("cast"):
             found[name] = _cast(found[name], np.dtype(cast))
     return found
@@ -30,25 +32,23 @@ def _cast(values: Any, dtype: Any) -> Any:
     return values.astype(dtype) if values.dtype.kind == "f" else values
 
 
-def _array(column: Any, plan: Mapping[str, Any], name: str) -> Any:
+def array_of(column: Any) -> Any:
+    """A column as an array; lists of equal length, or of a fixed size, are its further dimensions."""
     import numpy as np
-    import pyarrow as pa
 
-    rows, shape = len(column), []
-    while (
-        pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
-    ):
-        inner = column.flatten()
-        shape.append(len(inner) // len(column) if len(column) else 0)
+    shape = [len(column)]
+    while feed_arrow.is_list(column.type):
+        inner, fixed = column.flatten(), getattr(column.type, "list_size", None)
+        shape.append(fixed if fixed is not None else len(inner) // len(column) if len(column) else 0)
         column = inner
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
-        flat = np.array(column.to_pylist(), dtype=object)
-    elif pa.types.is_boolean(column.type):
+    if feed_arrow.family(column.type) in ("text", "bytes"):
+        flat = np.empty(len(column), dtype=object)
+        flat[:] = column.to_pylist()
+    elif feed_arrow.family(column.type) == "bool":
         flat = column.to_numpy(zero_copy_only=False)
     else:
         flat = column.to_numpy(zero_copy_only=True)
-    tail = (plan.get("shapes") or {}).get(name)  # of the notebook's arrays, which travel as lists
-    return flat.reshape((rows, *(tail if tail is not None else shape)))
+    return flat.reshape(shape)
 
 
 def _binary(column: Any, dtype: Any, shape: tuple[int, ...]) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcluster.errors import UsageError
 
@@ -15,8 +16,8 @@ class Source:
     once = False  # it cannot be read again
     total = 0
     slots = False  # its records are read by tasks of Spark, which need slots
-    shapes: Mapping[str, tuple[int, ...]] = {}
     columns: tuple[str, ...] = ()
+    nan: Mapping[str, int] = {}  # the NaN of each column, in the last epoch that was read
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         """Delivers an epoch; returns the number of records. feed_link.Stopped where nothing more is taken."""
@@ -41,25 +42,110 @@ CASTS = {
     "map": "select the values that are needed as columns",
     "struct": "select its fields as columns ({name}.*)",
     "udt": "make it an array (pyspark.ml.functions.vector_to_array)",
+    "variant": "take its values out (variant_get)",
 }
-FED = {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"}
+FED = {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "char", "varchar"}
 
 
-def check_spark(name: str, kind: Any) -> None:
-    """UsageError where a column of Spark has a type that cannot be fed."""
-    inner, text = kind, kind.simpleString()
-    while inner.typeName() == "array":
-        inner = inner.elementType
-    simple = inner.simpleString().partition("(")[0].partition("<")[0]
-    if simple in FED and (inner is kind or simple not in ("string", "binary")):
-        return
-    how = CASTS.get("udt" if inner.typeName() == "udt" or hasattr(inner, "sqlType") else simple)
-    raise UsageError(f"column {name!r} is {text}: {(how or 'cast it to a number or string').format(name=name)}")
+def check_spark(fields: Iterable[Any]) -> None:
+    """UsageError with the columns of Spark, as fields of its schema, that have types which cannot be fed."""
+    problems = []
+    for field in fields:
+        kind = field.dataType
+        while kind.typeName() == "array":
+            kind = kind.elementType
+        simple = kind.simpleString().partition("(")[0].partition("<")[0]
+        if simple.partition(" ")[0] in FED:  # "string collate UNICODE_CI"
+            continue
+        how = CASTS.get("udt" if kind.typeName() == "udt" or hasattr(kind, "sqlType") else simple)
+        how = (how or "cast it to a number or string").format(name=field.name)
+        problems.append(f"column {field.name!r} is {field.dataType.simpleString()}: {how}")
+    if problems:
+        raise UsageError(in_one(problems))
 
 
-def chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
-    """The columns to feed: those of --columns, and the label."""
+def in_one(problems: list[str]) -> str:
+    """Problems as a message, which says in its first line how many there are."""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return "\n".join([problems[0] + more, *problems[1:]])
+
+
+class Words(NamedTuple):
+    """How a column of the notebook's data is called in the library that it is of."""
+
+    data: str  # the variable
+    name: str  # of the column; "" of an array
+    library: str
+
+    def remedy(self, kind: Any) -> str:
+        """What to do about a column of a type of the library's, or of Arrow, that is not fed."""
+        column = f"{self.data}[{json.dumps(self.name)}]" if self.name else self.data
+        library = self.library if self.library in ("pandas", "pyarrow") else "numpy"
+        named = str(kind)
+        for begin, of_library in _REMEDIES:
+            if named.startswith(begin) and library in of_library:
+                return of_library[library].format(column=column, data=self.data)
+        return "cast it to a number or string"
+
+
+_DATES = {
+    "pandas": 'cast it, as in {column}.astype("int64")',
+    "pyarrow": 'cast it, as in {column}.cast("int64")',
+    "numpy": 'cast it, as in {column}.astype("int64")',
+}
+# By what the name of a type begins with: those of NumPy, pandas and Arrow.
+_REMEDIES = (
+    ("datetime64", _DATES),
+    ("timedelta64", _DATES),
+    ("timestamp", _DATES),
+    ("duration", _DATES),
+    ("period", _DATES),
+    ("PeriodDtype", _DATES),
+    ("date64", _DATES),
+    ("time64", _DATES),
+    (
+        "date32",
+        {
+            "pandas": 'cast it, as in pd.to_datetime({column}).astype("int64")',
+            "pyarrow": 'cast it, as in {column}.cast("int32")',
+            "numpy": 'cast it, as in np.asarray({column}, "datetime64[D]").astype("int64")',
+        },
+    ),
+    ("time32", {"pyarrow": 'cast it, as in {column}.cast("int32")'}),
+    (
+        "decimal",
+        {
+            "pandas": 'cast it, as in {column}.astype("float64")',
+            "pyarrow": 'cast it, as in {column}.cast("float64")',
+            "numpy": 'cast it, as in np.asarray({column}, "float64")',
+        },
+    ),
+    (
+        "struct",
+        {
+            "pandas": "make its fields columns, as in pd.DataFrame({column}.tolist())",
+            "pyarrow": "make its fields columns, as in {data}.flatten()",
+            "numpy": "give a dict of its fields",
+        },
+    ),
+    ("map", {"pyarrow": "make columns of the values that are needed (pyarrow.compute.map_lookup)"}),
+    ("IntervalDtype", {"pandas": "give its ends, as in {column}.array.left"}),
+    ("complex", {"pandas": "give {column}.to_numpy().real and .imag", "numpy": "give {column}.real and {column}.imag"}),
+    (
+        "float128",
+        {
+            "pandas": 'cast it, as in {column}.astype("float64")',
+            "numpy": 'cast it, as in {column}.astype("float64")',
+        },
+    ),
+    ("extension", {"pyarrow": "give its storage: .storage of an array"}),
+)
+
+
+def chosen(given: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
+    """The columns to feed: those of --columns, and the label. A name may have commas, which are also between names."""
     there = list(there)
+    names = [name for text in given for name in named(text, there)]
     wanted = [*names, *([plan["label"]] if plan.get("label") and plan["label"] not in names else [])]
     for name in wanted:
         if name not in there:
@@ -67,23 +153,12 @@ def chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) 
     return wanted
 
 
+def named(text: str, there: Iterable[str]) -> list[str]:
+    """The columns that an option names."""
+    return [text] if text in there else [name for part in text.split(",") if (name := part.strip())]
+
+
 def no_column(option: str, name: str, there: Iterable[str]) -> UsageError:
     """The error of an option that names a column which the data does not have."""
     known = ", ".join(filter(None, map(str, there)))
     return UsageError(f"{option} {name}: there is no " + (f"such column; choose from {known}" if known else "column"))
-
-
-def check_arrow(schema: Any) -> None:
-    """UsageError where a column of Arrow has a type that cannot be fed."""
-    import pyarrow as pa
-
-    for field in schema:
-        kind = field.type
-        while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            kind = kind.value_type
-        fed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-        text = text or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-        if not fed and not (text and kind is field.type):
-            how = next((h for k, h in CASTS.items() if str(kind).startswith(k)), "cast it to a number or string")
-            raise UsageError(f"column {field.name!r} is {field.type}: {how.format(name=field.name)}")

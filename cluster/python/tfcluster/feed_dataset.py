@@ -1,14 +1,16 @@
 """A feed as a tf.data.Dataset.
 
-Batches are handed to TensorFlow as they lie in the shared memory, and cut to the program's size in C++: one call of
-Python for thousands of records.
+Batches are handed to TensorFlow as they come, and cut to the program's size in C++: one call of Python for thousands of
+records. Each is copied once, for TensorFlow alone: it writes into memory that it was lent. from_generator wraps an
+array without a copy in a buffer that no kernel may write to (OwnsMemory is false, py_func.cc); of a batch that is a
+slice of it (rebatch_dataset_op.cc) the buffer does not say so any more (SubBuffer, tensor.cc), and an element-wise
+kernel that is the last to use it puts its result there.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -51,7 +53,9 @@ def make(feed: DataFeed, batch_size: int) -> Any:
     options = tf.data.Options()
     # Each worker has its own records already: sharding would drop a part of them.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.concatenate(tail).with_options(options)
+    dataset = dataset.concatenate(tail).with_options(options)
+    dataset._tfcluster_steps = steps
+    return dataset
 
 
 def _drops(feed: DataFeed) -> bool:
@@ -73,7 +77,7 @@ def _element(feed: DataFeed, columns: dict[str, Any], weight: float | None) -> A
     """What the program gets of records; with a weight as (features, label, weight)."""
     import numpy as np
 
-    element = feed._paired(columns)
+    element = feed._paired(feed_columns.owned(columns))
     if weight is None:
         return element
     weights = np.full(feed_columns.rows(columns), weight, dtype=np.float32)
@@ -86,7 +90,6 @@ def _spec(tf: Any, values: Any) -> Any:
 
 
 _PEEKED = 8  # batches that an iteration may have taken, and be given up, as if it had not begun
-_all: weakref.WeakSet[_Steps] = weakref.WeakSet()
 
 
 def _patch_once(module: ModuleType) -> None:
@@ -97,13 +100,14 @@ def _patch_once(module: ModuleType) -> None:
 
 def patch_reset(module: ModuleType) -> None:
     """Has Keras' fit and evaluate begin with the first record: under a strategy they take a batch to build the model,
-    and reset the iterator then."""
+    and reset the iterator then. The evaluation of an epoch resets an iterator of its own: that is no reason to read the
+    records of training again."""
     reset = module.EpochIterator.reset
 
     @functools.wraps(reset)
     def reset_feeds(self: Any) -> None:
         reset(self)
-        for steps in list(_all):
+        for steps in _read_by(self):
             steps.rewind()
 
     module.EpochIterator.reset = reset_feeds
@@ -118,11 +122,23 @@ def patch_warning(module: ModuleType) -> None:
 
     @functools.wraps(warn)
     def interrupted_warning(self: Any) -> None:
-        if self.steps_per_epoch is None and any(steps.over() for steps in list(_all)):
+        if self.steps_per_epoch is None and any(steps.over() for steps in _read_by(self)):
             return
         warn(self)
 
     module.EpochIterator._interrupted_warning = interrupted_warning
+
+
+def _read_by(iterator: Any) -> Iterator[_Steps]:
+    """The feeds whose datasets an iterator of Keras reads, also through other datasets and a strategy."""
+    datasets = [getattr(iterator.data_adapter, "_dataset", None)]
+    while datasets:
+        dataset = datasets.pop()
+        if (steps := getattr(dataset, "_tfcluster_steps", None)) is not None:
+            yield steps
+        elif dataset is not None:
+            datasets.append(getattr(dataset, "_original_dataset", None))  # of a DistributedDataset
+            datasets.extend(getattr(dataset, "_inputs", list)())
 
 
 def _answered(feed: DataFeed, batch_size: int) -> Iterator[Any]:
@@ -145,7 +161,6 @@ class _Steps:
         self._given: list[Columns] | None = None  # records of this iteration; None: too many to be taken back
         self._ended: EpochOver | None = None  # the end of the epoch that this iteration has come to
         self._tail: Columns | None = None
-        _all.add(self)
 
     def rewind(self) -> None:
         """Takes back what an iteration was given that looked at the first records alone."""

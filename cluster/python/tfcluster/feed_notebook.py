@@ -1,23 +1,25 @@
-"""The notebook's end of a feed: what DATA is, and the thread that reads it."""
+"""The notebook's end of a feed: what DATA is, and the threads that read what is in the notebook's memory."""
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import itertools
 import re
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tfcluster import feed_link, feed_source, feed_spark, spark_gpus
+from tfcluster import feed_arrow, feed_source, feed_tables, feed_values
 from tfcluster.errors import UsageError
-from tfcluster.feed_data import Source, check_arrow, check_spark, chosen
+from tfcluster.feed_data import Source
+from tfcluster.feed_source import Refused
 
 _PARTITION = 256 << 20  # bytes of a partition of the notebook's data
 _BATCH = 64 << 20  # bytes that are made a record batch at once
-_BINARY = re.compile(r"^([^:]+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
+_END = object()
+_BINARY = re.compile(r"^(.+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
 
 
 def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -35,85 +37,39 @@ def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise UsageError(f"--binary {text}: give COLUMN:TYPE[SHAPE], such as image:uint8[28,28,1]") from None
         shape = [int(n) for n in (match[3] or "").split(",") if n.strip()]
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        found[match[1]] = {"dtype": dtype.name, "shape": shape, "bytes": size, "text": text.partition(":")[2]}
+        found[match[1]] = {"dtype": dtype.name, "shape": shape, "bytes": size, "text": text[len(match[1]) + 1 :]}
     return found
 
 
 def describe(value: Any, plan: Mapping[str, Any]) -> Source:
     """The source that a value is; UsageError where it cannot be fed."""
-    source = _spark_frame(value, plan)
-    if source is not None:  # tasks of Spark read it, with their own pyarrow
-        return source
+    if feed_tables.library(value) == "pyspark":  # tasks of Spark read it, with their own pyarrow
+        return _of_spark(value, plan)
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(
             f"{sys.executable} has no pyarrow, which carries the data: run {sys.executable} -m pip install pyarrow, "
             "then run the cell again"
         )
-    for kind in (_pandas, _arrow, _numpy, _dict, _iterator):
-        source = kind(value, plan)
-        if source is not None:
-            return source
-    name = type(value).__name__
-    raise UsageError(
-        f"it is a {name}: give a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, "
-        "or an iterator of batches"
-    )
+    if (table := feed_tables.table_of(value, plan)) is not None:
+        return Records(table)
+    if isinstance(value, Iterator):
+        return Batches(value, plan)
+    raise UsageError(feed_tables.not_a_table(value, plan))
 
 
-def _module(value: Any) -> str:
-    return type(value).__module__.partition(".")[0]
-
-
-# ------------------------------------------------------------------ Spark
-
-
-def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
-    if _module(value) != "pyspark":
-        return None
+def _of_spark(value: Any, plan: Mapping[str, Any]) -> Source:
     if hasattr(value, "mapInArrow"):
-        return SparkFrame(value, plan)
+        from tfcluster import feed_frame
+
+        return feed_frame.SparkFrame(value, plan)
     if hasattr(value, "mapPartitionsWithIndex"):
         from tfcluster import feed_rdd
 
         return feed_rdd.SparkRdd(value, plan)
-    raise UsageError(f"it is a {type(value).__name__} of Spark: give a DataFrame or an RDD")
-
-
-class SparkFrame(Source):
-    """A DataFrame, of a classic session or of Spark Connect: each partition is delivered by its task of Spark."""
-
-    slots = True
-
-    def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
-        if names := plan.get("columns"):
-            frame = frame.select(*chosen(names, frame.columns, plan))
-        self._frame = frame
-        self.columns = tuple(frame.columns)
-        for field in frame.schema.fields:
-            check_spark(field.name, field.dataType)
-        self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
-        self._over = threading.Event()
-        self._profile = spark_gpus.for_feed(frame.sparkSession)
-
-    def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        feed_spark.whole(feed_link, feed_source)
-        stage = feed_source.spark_stage(dict(order), epoch)
-        staged = feed_spark.mapped(self._frame, stage, feed_source.SPARK_SCHEMA, self._profile)
-        return feed_spark.summed(self._collect(staged, epoch))
-
-    def _collect(self, frame: Any, epoch: int) -> list[Any]:
-        with feed_spark.jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
-            return feed_spark.collected(frame.collect, self._over)
-
-    def waits(self) -> str:
-        return feed_spark.waits(self._frame.sparkSession, self._group)
-
-    def cancel(self) -> None:
-        self._over.set()
-        feed_spark.cancel(self._frame.sparkSession, self._group)
-
-
-# ------------------------------------------------------ the notebook's own
+    name = type(value).__name__
+    if hasattr(value, "to_spark"):
+        raise UsageError(f"it is a {name} of pandas on Spark: give {plan.get('data') or 'x'}.to_spark()")
+    raise UsageError(f"it is a {name} of Spark: give a DataFrame or an RDD")
 
 
 class Parts(Source):
@@ -125,12 +81,15 @@ class Parts(Source):
         self._rows = max(1, int(_PARTITION / max(width, 1)))
         self._batch = max(1, int(_BATCH / max(width, 1)))
         self._over = threading.Event()
+        self._lock = threading.Lock()
+        self.nan: collections.Counter[str] = collections.Counter()
 
     def cancel(self) -> None:
         self._over.set()
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         workers = len(order["holders"])
+        self.nan.clear()
         rows = max(1, min(self._rows, -(-self.total // workers)))
         begins = range(0, self.total, rows)
         return self._deliver(
@@ -139,7 +98,11 @@ class Parts(Source):
 
     def _send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
         """Delivers a partition; returns the number of records."""
-        return feed_source.deliver(order, epoch, number, 0, batches, once=True)
+        counts: collections.Counter[str] = collections.Counter()
+        rows = feed_source.deliver(order, epoch, number, 0, batches, counts, once=True)
+        with self._lock:
+            self.nan.update(counts)
+        return rows
 
     def _batches(self, begin: int, end: int) -> Iterator[Any]:
         for at in range(begin, end, self._batch):
@@ -181,140 +144,93 @@ class Parts(Source):
         return total
 
 
-def _pandas(value: Any, plan: Mapping[str, Any]) -> Source | None:
-    if _module(value) != "pandas" or not hasattr(value, "columns"):
-        return None
-    import pyarrow as pa
+class Records(Parts):
+    """A table: a frame of pandas, a table of Arrow, an array or a dict of arrays."""
 
-    if names := plan.get("columns"):
-        value = value[chosen(names, value.columns, plan)]
-    check_arrow(pa.Schema.from_pandas(value.head(1), preserve_index=False))
-    width = value.memory_usage(index=False, deep=False).sum() / max(len(value), 1)
-    schema = pa.Schema.from_pandas(value.head(1000), preserve_index=False)
-    parts = Parts(
-        len(value),
-        float(width),
-        lambda begin, end: pa.RecordBatch.from_pandas(value.iloc[begin:end], schema=schema, preserve_index=False),
-    )
-    parts.columns = tuple(map(str, value.columns))
-    return parts
-
-
-def _arrow(value: Any, plan: Mapping[str, Any]) -> Source | None:
-    if _module(value) != "pyarrow" or not hasattr(value, "schema") or not hasattr(value, "num_rows"):
-        return None
-    import pyarrow as pa
-
-    table = value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
-    if names := plan.get("columns"):
-        table = table.select(chosen(names, table.column_names, plan))
-    check_arrow(table.schema)
-    parts = Parts(
-        table.num_rows, table.nbytes / max(table.num_rows, 1), lambda begin, end: _one(table.slice(begin, end - begin))
-    )
-    parts.columns = tuple(table.column_names)
-    return parts
-
-
-def _one(table: Any) -> Any:
-    """A table as one record batch."""
-    return table.combine_chunks().to_batches()[0]
-
-
-def _numpy(value: Any, plan: Mapping[str, Any]) -> Source | None:
-    if _module(value) != "numpy" or not hasattr(value, "dtype"):
-        return None
-    source = _arrays({"": value}, plan)
-    source.unnamed = True
-    return source
-
-
-def _dict(value: Any, plan: Mapping[str, Any]) -> Source | None:
-    if not isinstance(value, Mapping):
-        return None
-    import numpy as np
-
-    named = {str(name): np.asarray(each) for name, each in value.items()}
-    if names := plan.get("columns"):
-        named = {name: named[name] for name in chosen(names, tuple(named), plan)}
-    return _arrays(named, plan)
-
-
-def _arrays(named: Mapping[str, Any], plan: Mapping[str, Any]) -> Parts:
-    lengths = {name: (len(v) if v.ndim else None) for name, v in named.items()}
-    if not named or None in lengths.values() or len(set(lengths.values())) != 1:
-        said = ", ".join(f"{name or 'the array'} has {'none' if n is None else n}" for name, n in lengths.items())
-        raise UsageError(
-            f"every array must have the same number of records along its first axis: {said or 'there is no array'}"
-        )
-    for name, values in named.items():
-        if values.dtype.kind not in "biufSUO" or values.dtype == "float16":
-            raise UsageError(f"{f'array {name}' if name else 'it'} is of {values.dtype}: cast it to a number or string")
-    total = next(iter(lengths.values())) or 0
-    width = sum(v.nbytes for v in named.values()) / max(total, 1)
-    parts = Parts(total, width, lambda begin, end: batch_of({name: v[begin:end] for name, v in named.items()}))
-    parts.shapes = {name: tuple(v.shape[1:]) for name, v in named.items() if v.ndim > 1}
-    parts.columns = tuple(named)
-    return parts
-
-
-def batch_of(named: Mapping[str, Any]) -> Any:
-    """NumPy arrays as a record batch; arrays of more than one dimension as lists of equal length."""
-    import numpy as np
-    import pyarrow as pa
-
-    columns = []
-    for values in named.values():
-        if values.ndim == 1:
-            columns.append(pa.array(values))
-            continue
-        flat = np.ascontiguousarray(values).reshape(-1)
-        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), flat.size // max(len(values), 1)))
-    return pa.RecordBatch.from_arrays(columns, names=list(named))
+    def __init__(self, table: feed_tables.Table) -> None:
+        super().__init__(table.rows, table.width, table.batch)
+        self.columns = tuple(table.columns)
+        self.unnamed = table.unnamed
 
 
 class Batches(Parts):
-    """An iterator of batches: each a dict of arrays, an array, or a record batch. It is read once."""
+    """An iterator of batches, each of which is a table. It is read once; the first batch that has records shows the
+    columns, their types and shapes."""
 
     once = True
     taken: list[tuple[int, Any]] | None = None  # every batch with its partition, in their order, if that is wanted
 
-    def __init__(self, batches: Iterator[Any], first: Any) -> None:
+    def __init__(self, batches: Iterator[Any], plan: Mapping[str, Any]) -> None:
         super().__init__(0, 1, lambda begin, end: None)
-        self._lock = threading.Lock()
-        self._iterator = itertools.chain([first], batches)
-        self.unnamed = not isinstance(first, Mapping) and not hasattr(first, "schema")
-        self.shapes = {name: tuple(v.shape[1:]) for name, v in _named(first).items() if v.ndim > 1}
-        self.columns = tuple(_named(first)) if not hasattr(first, "schema") else tuple(first.schema.names)
+        self._plan = plan
+        self._reading = threading.Lock()
+        self._number = 0  # of batches taken
+        seen: list[Any] = []
+        for batch in batches:
+            seen.append(batch)
+            table = self._table(batch)
+            if table.rows:
+                break
+        if not seen:
+            raise UsageError("it is an iterator without a batch: it may have been read before; make it again")
+        self._iterator = itertools.chain(seen, batches)
+        self._schema = table.batch(0, table.rows).schema
+        self._widths: dict[str, list[int]] = {name: [] for name in table.columns}
+        self.unnamed = table.unnamed
+        self.columns = tuple(table.columns)
+
+    def _table(self, batch: Any) -> feed_tables.Table:
+        table = feed_tables.table_of(batch, self._plan, own=True)
+        if table is None:
+            raise UsageError(f"its batches cannot be fed: {feed_tables.not_a_table(batch, self._plan)}")
+        return table
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        self.nan.clear()
         return self._deliver(order, epoch, len(order["holders"]), self._taken)
 
     def _taken(self, partition: int) -> Iterator[Any]:
         while not self._over.is_set():
-            with self._lock:
-                batch = next(self._iterator, None)
-                if batch is not None and self.taken is not None:
+            with self._reading:  # a program may give the same array again, with other values
+                batch = next(self._iterator, _END)
+                if batch is _END:
+                    return
+                if self.taken is not None:
                     self.taken.append((partition, batch))
-            if batch is None:
-                return
-            yield batch if hasattr(batch, "schema") else batch_of(_named(batch))
+                self._number += 1
+                records = self._like_first(batch)
+            yield records
 
+    def _like_first(self, batch: Any) -> Any:
+        """A batch as a record batch of the first one's columns and types; Refused where it is not like it."""
+        import pyarrow as pa
 
-def _named(batch: Any) -> dict[str, Any]:
-    import numpy as np
+        where = f"batch {self._number:,}"
+        try:
+            table = self._table(batch)
+        except UsageError as e:
+            raise Refused(f"{where}: {e}") from None
+        if unlike := set(table.columns) ^ set(self.columns):
+            name = min(unlike)
+            has, first = ("has no", "has") if name in self.columns else ("has", "has not")
+            raise Refused(f"{where} {has} column {name!r}, which the first one {first}: give all the same columns")
+        records = table.batch(0, table.rows)
+        columns = []
+        for field in self._schema:
+            column = records.column(field.name)
+            try:
+                if table.rows:
+                    feed_arrow.fitted(column, self._widths[field.name])
+                    column = feed_values.exactly(column, field.type)
+            except feed_arrow.Unfit as e:
+                raise Refused(
+                    f"column {field.name!r}, {where}, row {e.row}: {e}; in the first batch it is "
+                    f"{feed_arrow.item(field.type)}: give all batches one type and shape"
+                ) from None
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names=list(self.columns)) if table.rows else self._empty()
 
-    if hasattr(batch, "schema"):
-        return {}
-    if isinstance(batch, Mapping):
-        return {str(name): np.asarray(v) for name, v in batch.items()}
-    return {"": np.asarray(batch)}
+    def _empty(self) -> Any:
+        import pyarrow as pa
 
-
-def _iterator(value: Any, _plan: Mapping[str, Any]) -> Source | None:
-    if not isinstance(value, Iterator):
-        return None
-    first = next(value, None)
-    if first is None:
-        raise UsageError("it is an iterator without a batch: it may have been read before; make it again")
-    return Batches(value, first)
+        return pa.RecordBatch.from_pylist([], self._schema)

@@ -1,16 +1,17 @@
 """A producer of inference: it delivers the batches of a partition and takes the results of its records back.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and feed_source,
-and imports the standard library, NumPy, pyarrow and pyspark alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link, feed_arrow and
+feed_source, and imports the standard library, NumPy, pyarrow and pyspark alone.
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcluster.feed_link import FAULT, Link, Memory, Stopped
 from tfcluster.feed_source import Order, Refused, _after, _connect, _parts, _put, checked
@@ -22,11 +23,16 @@ _AHEAD = 2  # slots that a producer asks for before it has filled one
 
 
 def exchange(
-    order: Order, epoch: int, partition: int, attempt: int, pairs: Iterable[tuple[Any, Any]]
+    order: Order,
+    epoch: int,
+    partition: int,
+    attempt: int,
+    pairs: Iterable[tuple[Any, Any]],
+    nan: collections.Counter[str] | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Delivers the first of each pair of batches; yields the second with results, a part at a time, in their order.
 
-    Stopped is raised where the holder takes no more.
+    nan gets the number of NaN of each column. Stopped is raised where the holder takes no more.
     """
     besides: deque[Any] = deque()
 
@@ -36,7 +42,7 @@ def exchange(
                 besides.append(beside)
             yield batch
 
-    batches = checked(order, partition, fed())
+    batches = checked(order, partition, fed(), nan)
     first = next(batches, None)
     if first is None:
         return
@@ -126,12 +132,26 @@ class _Exchange:
 # ------------------------------------------------------------------- Spark
 
 
-def spark_stage(order: Order, feed: Sequence[str], keep: Sequence[str]) -> Any:
+class Stage(NamedTuple):
+    """What a stage of inference does with the columns of a DataFrame, which have their numbers for names."""
+
+    names: Sequence[str]
+    feed: Sequence[int]  # numbers of the columns that are fed
+    keep: Sequence[int]  # of those that the value has
+
+    @property
+    def kept(self) -> list[str]:
+        """The names of the columns that the value has."""
+        return [self.names[n] for n in self.keep]
+
+
+def spark_stage(order: Order, stage: Stage) -> Any:
     """The function for mapInArrow: it yields the columns to keep, the results as bytes, and STATUS in a last row.
 
     The types of the results are not known before the program has given some, and a stage's must be: results are bytes
     here, and columns after unpack.
     """
+    names = [STATUS, *map(str, stage.keep), RESULT]
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -145,20 +165,21 @@ def spark_stage(order: Order, feed: Sequence[str], keep: Sequence[str]) -> Any:
 
         def pairs() -> Iterator[tuple[Any, Any]]:
             for batch in batches:
-                beside = batch.select(list(keep))
+                beside = batch.select(list(stage.keep))
                 if not seen:
                     seen.append(beside.schema)
-                yield batch.select(list(feed)), beside
+                fed = [batch.column(n) for n in stage.feed]
+                yield pa.RecordBatch.from_arrays(fed, names=[stage.names[n] for n in stage.feed]), beside
 
         status: dict[str, Any] = {"partition": partition, "rows": 0, "whole": False, "refused": "", "stopped": ""}
+        nan: collections.Counter[str] = collections.Counter()
         try:
-            for beside, results in exchange(order, 0, partition, attempt, pairs()):
-                check_names(results, keep)
+            for beside, results in exchange(order, 0, partition, attempt, pairs(), nan):
+                check_names(results, stage.kept)
                 status["rows"] += results.num_rows
                 status["schema"] = results.schema.serialize().to_pybytes().hex()
                 yield pa.RecordBatch.from_arrays(
-                    [pa.nulls(results.num_rows, pa.string()), *beside.columns, packed(results)],
-                    names=[STATUS, *keep, RESULT],
+                    [pa.nulls(results.num_rows, pa.string()), *beside.columns, packed(results)], names=names
                 )
             status["whole"] = True
         except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
@@ -166,9 +187,10 @@ def spark_stage(order: Order, feed: Sequence[str], keep: Sequence[str]) -> Any:
         except Stopped as e:
             status["stopped"] = e.reason
         if seen:
+            status["nan"] = nan
             yield pa.RecordBatch.from_arrays(
                 [pa.array([json.dumps(status)]), *(pa.nulls(1, f.type) for f in seen[0]), pa.nulls(1, pa.binary())],
-                names=[STATUS, *keep, RESULT],
+                names=names,
             )
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import secrets
@@ -9,7 +10,18 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfcluster import feed_data, feed_link, feed_notebook, feed_predict, feed_source, feed_spark, spark_gpus
+from tfcluster import (
+    feed_arrow,
+    feed_data,
+    feed_frame,
+    feed_link,
+    feed_notebook,
+    feed_predict,
+    feed_source,
+    feed_spark,
+    feed_tables,
+    spark_gpus,
+)
 from tfcluster.errors import UsageError
 from tfcluster.feed_answers import PREDICTION
 from tfcluster.feed_source import Refused
@@ -17,19 +29,11 @@ from tfcluster.feed_source import Refused
 
 def of(value: Any, source: feed_data.Source, plan: Mapping[str, Any], again: bool) -> feed_data.Source:
     """The source of inference over a value that source can feed; again: --output may have been written before."""
-    if isinstance(source, feed_notebook.SparkFrame):
+    if feed_tables.library(value) == "pyspark":
         return SparkPredictions(value, plan, again)
     assert isinstance(source, feed_notebook.Parts)
-    kind: _Kind
-    if isinstance(source, feed_notebook.Batches):
-        kind = _Batches(source, plan)
-    elif hasattr(value, "num_rows"):
-        kind = _Table(value, plan)
-    elif hasattr(value, "iloc"):
-        kind = _Frame(value, plan)
-    else:
-        kind = _Arrays(value, plan)
-    collected = _Collected(kind, plan, again)
+    kind = _Batches(source, plan) if isinstance(source, feed_notebook.Batches) else _kind_of(value, plan)
+    collected = _Collected(source, kind, plan, again)
     source._send = collected.send  # type: ignore[method-assign]
     source.finish = collected.finish  # type: ignore[method-assign]
     return source
@@ -44,11 +48,12 @@ def text(value: Any) -> str:
 
 def _kept(plan: Mapping[str, Any], there: Iterable[str]) -> list[str]:
     """The columns of DATA that the value has."""
-    there = list(there)
-    for name in plan.get("keep") or ():
+    there = list(map(str, there))
+    keep = [name for text in plan.get("keep") or () for name in feed_data.named(text, there)]
+    for name in keep:
         if name not in there:
             raise feed_data.no_column("--keep", name, there)
-    return list(plan.get("keep") or there)
+    return keep or there
 
 
 def _same(schemas: Sequence[Any]) -> Any:
@@ -84,6 +89,13 @@ class _Kind:
         raise NotImplementedError
 
 
+def _kind_of(value: Any, plan: Mapping[str, Any]) -> _Kind:
+    """How results are joined with a table of the notebook."""
+    if hasattr(value, "num_rows"):
+        return _Table(value, plan)
+    return _Frame(value, plan) if hasattr(value, "iloc") else _Arrays(value, plan)
+
+
 def _arrays(results: list[Any]) -> dict[str, Any]:
     """The results by name; without a record nothing tells their type."""
     import numpy as np
@@ -110,7 +122,7 @@ class _Arrays(_Kind):
     """An array, or a dict of arrays."""
 
     def __init__(self, value: Any, plan: Mapping[str, Any]) -> None:
-        self._named = value if isinstance(value, Mapping) else None
+        self._named = {str(name): v for name, v in value.items()} if isinstance(value, Mapping) else None
         super().__init__(_kept(plan, self._named or ()))
 
     def joined(self, results: dict[str, Any]) -> Any:
@@ -135,7 +147,8 @@ class _Frame(_Kind):
         self._frame = value
 
     def joined(self, results: dict[str, Any]) -> Any:
-        frame = self._frame[list(self.keep)].copy()
+        labels = {str(label): n for n, label in enumerate(self._frame.columns)}
+        frame = self._frame.iloc[:, [labels[name] for name in self.keep]].copy()
         for name, values in results.items():
             frame[name] = values if values.ndim == 1 else list(values)
         return frame
@@ -179,7 +192,7 @@ class _Batches(_Kind):
         at = [0] * len(parts)
         batches = []
         for partition, batch in self._taken:
-            kind = _Table(batch, self._plan) if hasattr(batch, "schema") else _Arrays(batch, self._plan)
+            kind = _kind_of(batch, self._plan)
             begin = at[partition]
             at[partition] += _length(batch)
             batches.append(kind.joined({name: v[begin : at[partition]] for name, v in parts[partition].items()}))
@@ -188,9 +201,8 @@ class _Batches(_Kind):
     def table(self, value: Any) -> Any:
         import pyarrow as pa
 
-        kinds = (_Table if hasattr(batch, "schema") else _Arrays for batch in value)
         plan = {**self._plan, "keep": []}
-        return pa.concat_tables([kind(batch, plan).table(batch) for kind, batch in zip(kinds, value, strict=True)])
+        return pa.concat_tables([_kind_of(batch, plan).table(batch) for batch in value])
 
 
 def _length(batch: Any) -> int:
@@ -203,7 +215,8 @@ def _length(batch: Any) -> int:
 class _Collected:
     """Results of the notebook's own data, by partition."""
 
-    def __init__(self, kind: _Kind, plan: Mapping[str, Any], again: bool) -> None:
+    def __init__(self, source: feed_notebook.Parts, kind: _Kind, plan: Mapping[str, Any], again: bool) -> None:
+        self._source = source
         self._kind = kind
         self._lock = threading.Lock()
         self._results: dict[int, list[Any]] = {}
@@ -214,11 +227,13 @@ class _Collected:
     def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
         """Delivers a partition and waits for its results."""
         found = []
-        for _, results in feed_predict.exchange(order, epoch, number, 0, ((batch, None) for batch in batches)):
+        nan: collections.Counter[str] = collections.Counter()
+        for _, results in feed_predict.exchange(order, epoch, number, 0, ((batch, None) for batch in batches), nan):
             feed_predict.check_names(results, self._kind.keep)
             found.append(results)
         with self._lock:
             self._results[number] = found
+            self._source.nan.update(nan)
         return sum(batch.num_rows for batch in found)
 
     def finish(self) -> Any:
@@ -242,16 +257,12 @@ class SparkPredictions(feed_data.Source):
     slots = True
 
     def __init__(self, frame: Any, plan: Mapping[str, Any], again: bool) -> None:
-        there = list(frame.columns)
-        if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
-            raise UsageError(f"it has two columns {twice!r}: rename one of them")
-        self._keep = _kept(plan, there)
-        self._feed = feed_data.chosen(plan["columns"], there, plan) if plan.get("columns") else there
-        for name in self._feed:
-            feed_data.check_spark(name, frame.schema[name].dataType)
-        self.columns = tuple(self._feed)
-        names = [name for name in there if name in self._keep or name in self._feed]
-        self._frame = frame.select(*(_quoted(name) for name in names))
+        fed = feed_frame.columns_of(frame, plan.get("columns") or (), plan)
+        keep = _kept(plan, frame.columns)
+        names = [name for name in frame.columns if name in keep or name in fed]
+        self.columns = tuple(fed)
+        self._stage = feed_predict.Stage(names, [names.index(n) for n in fed], [names.index(n) for n in keep])
+        self._frame = feed_frame.numbered(frame, names)
         self._output = str(plan.get("output") or "")
         self._group = f"tfcluster-inference-{secrets.token_hex(8)}"
         self._profile = spark_gpus.for_feed(frame.sparkSession)
@@ -263,16 +274,18 @@ class SparkPredictions(feed_data.Source):
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-        feed_spark.whole(feed_link, feed_source, feed_predict)
-        fields = [StructField(f.name, f.dataType, True) for f in self._kept_fields()]  # NULL in the row of STATUS
+        feed_spark.whole(feed_link, feed_arrow, feed_source, feed_predict)
+        kept = (self._frame.schema[str(n)] for n in self._stage.keep)
+        fields = [StructField(f.name, f.dataType, True) for f in kept]  # NULL in the row of STATUS
         schema = StructType([StructField(feed_predict.STATUS, StringType()), *fields])
         schema.add(feed_predict.RESULT, BinaryType())
-        stage = feed_predict.spark_stage(dict(order), self._feed, self._keep)
+        stage = feed_predict.spark_stage(dict(order), self._stage)
         spark = self._frame.sparkSession
         with feed_spark.jobs(spark, self._group, "tfcluster: inference"):
             staged = _computed(feed_spark.mapped(self._frame, stage, schema, self._profile))
             said = staged.where(f"{feed_predict.STATUS} IS NOT NULL").select(feed_predict.STATUS).collect()
             states = [json.loads(row[0]) for row in said]
+            self.nan = dict(sum((collections.Counter(state["nan"]) for state in states), collections.Counter()))
             for state in states:
                 if state["refused"]:
                     raise Refused(state["refused"])
@@ -284,9 +297,6 @@ class SparkPredictions(feed_data.Source):
                 staged.unpersist()
                 self._value = spark.read.parquet(self._output)
         return sum(state["rows"] for state in states)
-
-    def _kept_fields(self) -> list[Any]:
-        return [self._frame.schema[name] for name in self._keep]
 
     def _typed(self, staged: Any, states: list[dict[str, Any]]) -> Any:
         """The DataFrame of what a stage of spark_stage yielded."""
@@ -304,8 +314,10 @@ class SparkPredictions(feed_data.Source):
             for _ in shape[1:] if shape else ():  # the column is flat
                 kind = pa.list_(kind)
             fields.append(StructField(field.name, from_arrow_type(feed_predict.spark_type(kind)), True))
-        unpack = feed_predict.spark_unpack(results.serialize().to_pybytes(), self._keep)
-        return feed_spark.mapped(staged, unpack, StructType([*self._kept_fields(), *fields]), self._profile)
+        kept = zip(self._stage.kept, (self._frame.schema[str(n)] for n in self._stage.keep), strict=True)
+        named = [StructField(name, field.dataType, field.nullable) for name, field in kept]
+        unpack = feed_predict.spark_unpack(results.serialize().to_pybytes(), self._stage.kept)
+        return feed_spark.mapped(staged, unpack, StructType([*named, *fields]), self._profile)
 
     def waits(self) -> str:
         return feed_spark.waits(self._frame.sparkSession, self._group)
@@ -315,10 +327,6 @@ class SparkPredictions(feed_data.Source):
 
     def finish(self) -> Any:
         return self._value
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _computed(frame: Any) -> Any:

@@ -9,7 +9,17 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import feed_data, feed_link, feed_records, feed_source, feed_spark, spark_gpus
+from tfcluster import (
+    feed_arrow,
+    feed_data,
+    feed_link,
+    feed_records,
+    feed_source,
+    feed_spark,
+    feed_tables,
+    feed_values,
+    spark_gpus,
+)
 from tfcluster.errors import UsageError
 
 # What Python said, in an exception of the JVM's.
@@ -38,30 +48,31 @@ class SparkRdd(feed_data.Source):
 
     def _fed(self, record: Any, plan: Mapping[str, Any]) -> feed_records.Form:
         """The form of the records, with the columns that are fed."""
-        import pyarrow as pa
-
         try:
             form = feed_records.form_of(record)
+        except feed_arrow.Unfit as e:
+            raise UsageError(str(e)) from None
         except ValueError as e:
             raise UsageError(
                 f"its first record contains {e}: make each record a number, a string, bytes, an array of numbers, "
                 "or a tuple or dict of these"
             ) from None
+        feed_tables.distinct(form.names)
         names = form.names
-        if chosen := plan.get("columns"):
-            names = tuple(feed_data.chosen(chosen, form.names, plan))
+        if form.kind != "value" or plan.get("columns") or plan.get("label"):
+            known = () if form.kind == "value" else names
+            names = tuple(feed_data.chosen(plan.get("columns") or known, known, plan))
         at = [form.names.index(name) for name in names]
-        types = tuple(form.types[n] for n in at)
-        feed_data.check_arrow(pa.schema(list(zip(names, types, strict=True))))
-        return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=types)
+        return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=tuple(form.types[n] for n in at))
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        feed_spark.whole(feed_link, feed_source, feed_records)
+        feed_spark.whole(feed_link, feed_arrow, feed_values, feed_source, feed_records)
         staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
         name = f"tfcluster: feed, epoch {epoch + 1}"
         with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():
             said = feed_spark.collected(staged.collect, self._over)
-        return feed_spark.summed(feed_source.Delivered(*each) for each in said)
+        rows, self.nan = feed_spark.summed(feed_source.Delivered(*each) for each in said)
+        return rows
 
     def waits(self) -> str:
         return feed_spark.waits(self._rdd.context, self._group)

@@ -7,9 +7,10 @@ and imports the standard library, NumPy, pyarrow and pyspark alone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tfcluster import feed_arrow, feed_values
 from tfcluster.feed_source import Order, Refused, delivered
 
 _BATCH = 1000  # records of a batch
@@ -32,30 +33,24 @@ def form_of(record: Any) -> Form:
         names = names or [f"_{n + 1}" for n in range(len(record))]  # as toDF names them
         kind, keys = "tuple", tuple(range(len(record)))
     elif isinstance(record, Mapping):
-        kind, keys, names = "dict", tuple(record), map(str, record)
+        kind, keys, names = "dict", tuple(record), tuple(map(str, record))
     else:
         kind, keys, names = "value", (None,), [""]
     values = [record if key is None else record[key] for key in keys]
-    types = tuple(_type(value) for value in values)
+    types = tuple(_type(name, value) for name, value in zip(names, values, strict=True))
     return Form(kind, len(values), tuple(names), keys, types)
 
 
-def _type(value: Any) -> Any:
+def _type(name: str, value: Any) -> Any:
     """The Arrow type of a value and of those like it."""
-    import numpy as np
-    import pyarrow as pa
-
-    if not isinstance(value, np.ndarray) or not value.ndim:
-        try:
-            return pa.array([value.item() if isinstance(value, np.ndarray) else value]).type
-        except (pa.ArrowException, TypeError):
-            raise ValueError(f"a value of type {type(value).__name__}") from None
     try:
-        kind = pa.from_numpy_dtype(value.dtype)
-    except pa.ArrowException:
-        raise ValueError(f"an array of {value.dtype}") from None
-    for _ in value.shape:
-        kind = pa.list_(kind)
+        kind = feed_values.of_objects([value]).type
+    except feed_arrow.Unfit as e:
+        if str(e) == feed_arrow.NULL:
+            raise feed_arrow.Unfit(0, f"column {name!r}, row 0: {e}") from None
+        raise ValueError(f"a value of type {type(value).__name__}") from None
+    if not feed_arrow.family(kind):
+        raise ValueError(f"a value of type {type(value).__name__}")
     return kind
 
 
@@ -72,11 +67,15 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
         for name, key, kind in zip(form.names, form.keys, form.types, strict=True):
             values = chunk if key is None else [record[key] for record in chunk]
             try:
-                columns.append(_column(values, kind))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
+                columns.append(feed_values.of_objects(values, kind))
+            except feed_arrow.Unfit as e:
                 raise Refused(
-                    f"column {name!r}, partition {partition}, rows {row} to {row + len(chunk) - 1}: {e}; "
-                    f"in the first record of DATA it is {kind}: cast all to one type"
+                    f"column {name!r}, partition {partition}, row {row + e.row}: {e}"
+                    + (
+                        ""
+                        if str(e) == feed_arrow.NULL
+                        else f"; in the first record of DATA it is {kind}: cast all to one type"
+                    )
                 ) from None
         yield pa.RecordBatch.from_arrays(columns, names=list(form.names))
         row += len(chunk)
@@ -97,27 +96,6 @@ def _other(record: Any, form: Form) -> str | None:
         missing = next((key for key in form.keys if key not in record), None)
         return None if missing is None else f"has no {missing!r}, which the first record of DATA has"
     return None
-
-
-def _column(values: Sequence[Any], kind: Any) -> Any:
-    """Values of a column as an Arrow array of a type."""
-    import numpy as np
-    import pyarrow as pa
-
-    first = values[0]
-    if isinstance(first, np.ndarray) and first.ndim and len({np.shape(v) for v in values}) == 1:
-        stacked = np.stack(values)
-        depth, inner = 0, kind
-        while pa.types.is_list(inner):
-            depth, inner = depth + 1, inner.value_type
-        if stacked.ndim == depth + 1:
-            column = pa.array(stacked.reshape(-1).astype(inner.to_pandas_dtype(), casting="same_kind", copy=False))
-            for n in range(depth, 0, -1):
-                rows, width = int(np.prod(stacked.shape[:n], dtype=np.int64)), stacked.shape[n]
-                offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
-                column = pa.ListArray.from_arrays(offsets, column)
-            return column
-    return pa.array([v.tolist() if isinstance(v, np.ndarray) else v for v in values], kind)
 
 
 def rdd_stage(order: Order, epoch: int, form: Form) -> Any:

@@ -1,19 +1,22 @@
 """A producer: it delivers the record batches of one partition to a holder, exactly once.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_link, and imports
-the standard library, pyarrow and pyspark alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and feed_arrow,
+and imports the standard library, NumPy, pyarrow and pyspark alone.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
+import json
 import os
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tfcluster import feed_arrow
 from tfcluster.feed_link import FAULT, Carried, Link, Stopped
 
 Order = Mapping[str, Any]  # feed, key, holders, route: where to deliver, see magics/feeding
@@ -26,13 +29,21 @@ class Refused(Exception):
 
 
 def deliver(
-    order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any], *, once: bool = False
+    order: Order,
+    epoch: int,
+    partition: int,
+    attempt: int,
+    batches: Iterable[Any],
+    nan: collections.Counter[str] | None = None,
+    *,
+    once: bool = False,
 ) -> int:
     """Delivers a partition; returns the records delivered by all attempts. Stopped where they are not all taken.
 
+    nan: gets the number of NaN of each column.
     once: there is no other attempt, to which the records would have to be described.
     """
-    stream = checked(order, partition, batches)
+    stream = checked(order, partition, batches, nan)
     first = next(stream, None)
     digest = "" if first is None else _digest(first)
     link = _connect(order, partition)
@@ -236,67 +247,50 @@ def _digest(batch: Any) -> str:
     return hashlib.sha256(row.serialize()).hexdigest()
 
 
-def checked(order: Order, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches that have records, after each was found to be what can be fed."""
-    widths: dict[str, int] = {}
+def checked(
+    order: Order, partition: int, batches: Iterable[Any], nan: collections.Counter[str] | None = None
+) -> Iterator[Any]:
+    """The batches that have records, as they are fed, after each was found to be what can be; nan gets the number of
+    NaN of each column."""
+    import pyarrow as pa
+
+    widths: dict[str, list[int]] = collections.defaultdict(list)
     row = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if (problem := _problem(name, column, widths, order.get("binary") or {}, row, partition)) is not None:
-                raise Refused(problem)
-        yield batch
+            try:
+                columns.append(_fitted(order, name, column, widths[name]))
+            except feed_arrow.Unfit as e:
+                raise Refused(f"column {name!r}, partition {partition}, row {row + e.row}: {e}") from None
+            if nan is not None and (count := feed_arrow.count_nan(columns[-1])):
+                nan[name] += count
+        same = all(one is other for one, other in zip(columns, batch.columns, strict=True))
+        yield batch if same else pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         row += batch.num_rows
 
 
-def _problem(
-    name: str, column: Any, widths: dict[str, int], binary: Mapping[str, Any], row: int, partition: int
-) -> str | None:
-    """Why a column cannot be fed as an array; None if it can."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    where = f"column {name!r}, partition {partition}"
-    path = name
-    while True:
-        if column.null_count:
-            at = pc.index(column.is_null(), pa.scalar(True)).as_py()
-            return f"{where}, row {row + at if path == name else row}: NULL; fill or drop it (fillna, dropna)"
-        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            lengths = column.value_lengths()
-            width = widths.setdefault(path, lengths[0].as_py())
-            same = pc.equal(lengths, pa.scalar(width, lengths.type))
-            if not pc.all(same).as_py():
-                at = pc.index(same, pa.scalar(False)).as_py()
-                return (
-                    f"{where}, row {row + at if path == name else row}: an array of {lengths[at].as_py()} values, "
-                    f"{width} in the rows before; all must have the same length: pad or cut them"
-                )
-            column, path = column.flatten(), path + "[]"
-            continue
-        if pa.types.is_fixed_size_list(column.type):
-            column, path = column.flatten(), path + "[]"
-            continue
-        if (size := (binary.get(name) or {}).get("bytes")) and path == name:
-            lengths = pc.binary_length(column)
-            same = pc.equal(lengths, pa.scalar(size, lengths.type))
-            if not pc.all(same).as_py():
-                at = pc.index(same, pa.scalar(False)).as_py()
-                return (
-                    f"{where}, row {row + at}: {lengths[at].as_py()} bytes, but --binary {name}:{binary[name]['text']} "
-                    f"has {size}"
-                )
-        return None
+def _fitted(order: Order, name: str, column: Any, widths: list[int]) -> Any:
+    """A column as it is fed, with what the options of the verb ask of it."""
+    column = feed_arrow.fitted(column, widths)
+    if binary := (order.get("binary") or {}).get(name):
+        feed_arrow.check_binary(column, binary, name)
+    if order.get("nan") == "refuse":
+        feed_arrow.refuse_nan(column)
+    return column
 
 
-def spark_stage(order: Order, epoch: int) -> Any:
-    """The function for mapInArrow: each partition is delivered, and yields one row that says how it went."""
+def spark_stage(order: Order, epoch: int, names: Sequence[str]) -> Any:
+    """The function for mapInArrow: each partition is delivered, with the columns under these names, and yields one row
+    that says how it went."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        yield pa.RecordBatch.from_pylist([delivered(order, epoch, batches)._asdict()])
+        named = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
+        yield pa.RecordBatch.from_pylist([delivered(order, epoch, named)._asdict()])
 
     return run
 
@@ -309,6 +303,7 @@ class Delivered(NamedTuple):
     whole: bool
     refused: str = ""
     stopped: str = ""  # why not the whole partition was taken; "" also where nobody wants more
+    nan: str = ""  # JSON: the number of NaN of each column
 
 
 def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
@@ -319,12 +314,14 @@ def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
     if context is None:
         raise RuntimeError(f"this part of tfcluster runs in a task of Spark, and this is none; {FAULT}")
     partition, attempt = context.partitionId(), context.taskAttemptId()
+    nan: collections.Counter[str] = collections.Counter()
     try:
-        return Delivered(partition, deliver(order, epoch, partition, attempt, batches), True)
+        rows = deliver(order, epoch, partition, attempt, batches, nan)
+        return Delivered(partition, rows, True, nan=json.dumps(nan))
     except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
         return Delivered(partition, 0, False, refused=str(e))
     except Stopped as e:
         return Delivered(partition, 0, False, stopped=e.reason)
 
 
-SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string, stopped string"
+SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string, stopped string, nan string"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -29,15 +30,18 @@ def mapped(frame: Any, stage: Any, schema: Any, profile: Any) -> Any:
     return frame.mapInArrow(stage, schema, **({} if profile is None else {"profile": profile}))
 
 
-def summed(said: Iterable[Any]) -> int:
-    """The records of all partitions, of what their tasks say (feed_source.Delivered)."""
+def summed(said: Iterable[Any]) -> tuple[int, dict[str, int]]:
+    """The records of all partitions, and the NaN of each column, of what their tasks say (feed_source.Delivered)."""
     parts = list(said)
     for part in parts:
         if part.refused:
             raise Refused(part.refused)
     if stopped := [part.stopped for part in parts if not part.whole]:
         raise feed_link.Stopped(max(stopped))
-    return sum(part.rows for part in parts)
+    nan: collections.Counter[str] = collections.Counter()
+    for part in parts:
+        nan.update(json.loads(part.nan or "{}"))
+    return sum(part.rows for part in parts), dict(nan)
 
 
 # Of a task that was killed and has not ended, Spark 4 ends the Pythons some seconds later, among them those that the

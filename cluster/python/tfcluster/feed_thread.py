@@ -85,8 +85,9 @@ class Feeding:
             tell(state)
 
     def _state(self) -> dict[str, Any]:
-        """The records of each epoch delivered, whether the thread has ended, and with what error. With _lock held."""
+        """The records of each epoch delivered, the NaN of the last, and how it ended. With _lock held."""
         said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended, "stopped": self._stopped}
+        said["nan"] = dict(self.source.nan)
         if self._error is not None:
             said["ename"] = type(self._error).__name__
             said["error"] = (str(self._error).strip() or type(self._error).__name__) + _place(self._error)

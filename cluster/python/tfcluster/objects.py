@@ -186,7 +186,7 @@ class Objects:
         _feeds[id] = feed_thread.Feeding(make)
         source = _feeds[id].source
         return {
-            "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
+            "plan": {**plan, "unnamed": source.unnamed},
             "columns": source.columns,
             "total": source.total,
             "once": source.once,

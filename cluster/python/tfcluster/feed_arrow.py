@@ -1,0 +1,246 @@
+"""Columns of Arrow in the types that are fed, and what is checked of them.
+
+Fed are numbers, bool, text, bytes, and lists of equal length of these, of any depth; a NumPy array of several
+dimensions is a list of fixed size for each of them. Spark's executors have no package tfcluster: this module is pickled
+by value, and imports the standard library, NumPy and pyarrow alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+NULL = "NULL; fill or drop it (fillna, dropna)"
+
+
+class Unfit(ValueError):
+    """A value that cannot be fed as its column is."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+# -------------------------------------------------------------------- types
+
+
+def is_list(kind: Any) -> bool:
+    """Whether it is a list of variable or fixed size."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def item(kind: Any) -> Any:
+    """The type of the values in lists of any depth."""
+    while is_list(kind):
+        kind = kind.value_type
+    return kind
+
+
+def family(kind: Any) -> str:
+    """Return bool, int, float, text or bytes, of values in lists, too; "" of what cannot be fed."""
+    import pyarrow as pa
+
+    kind = item(kind)
+    if pa.types.is_boolean(kind):
+        return "bool"
+    if pa.types.is_integer(kind):
+        return "int"
+    if pa.types.is_floating(kind):
+        return "float"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "text"
+    of_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return "bytes" if any(check(kind) for check in of_bytes) else ""
+
+
+def depth(kind: Any) -> int:
+    """How many lists the values are in."""
+    return 1 + depth(kind.value_type) if is_list(kind) else 0
+
+
+def plain_type(kind: Any) -> Any:
+    """The type that fitted makes of a column: of a dictionary that of its values, of a view what it is a view of."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.bool8":
+            return pa.bool_()
+        inner = kind.storage_type
+        for size in reversed(_tensor_shape(kind) or ()):
+            inner = pa.list_(item(inner), size) if inner is kind.storage_type else pa.list_(inner, size)
+        return kind if inner is kind.storage_type else inner
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(plain_type(kind.value_type), kind.list_size)
+    if pa.types.is_large_list(kind) or _is(kind, "is_large_list_view"):
+        return pa.large_list(plain_type(kind.value_type))
+    if pa.types.is_list(kind) or _is(kind, "is_list_view"):
+        return pa.list_(plain_type(kind.value_type))
+    if _is(kind, "is_string_view"):
+        return pa.large_string()
+    return pa.large_binary() if _is(kind, "is_binary_view") else kind
+
+
+def _is(kind: Any, check: str) -> bool:
+    """A check of pyarrow.types that older versions, which have no such type, have not."""
+    import pyarrow as pa
+
+    return bool(getattr(pa.types, check, lambda kind: False)(kind))
+
+
+def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
+    """The shape of Arrow's tensors, whose values lie in C's order; None of other types."""
+    if kind.extension_name != "arrow.fixed_shape_tensor" or kind.permutation not in (None, [*range(len(kind.shape))]):
+        return None
+    return tuple(kind.shape)
+
+
+# ----------------------------------------------------------------- of Arrow
+
+
+def fitted(column: Any, widths: list[int]) -> Any:
+    """An array of Arrow as it is fed, without a copy where it can be; Unfit where a value is NULL or a list has another
+    length. widths are the lengths of lists by depth, which the first column of several sets."""
+    return _fitted(column, widths, 0, lambda at: at)
+
+
+def _fitted(column: Any, widths: list[int], depth: int, row_of: Callable[[int], int]) -> Any:
+
+    _no_null(column, row_of)
+    column = _decoded(column)
+    _no_null(column, row_of)
+    if not is_list(column.type):
+        return column
+    size = getattr(column.type, "list_size", None)  # of a list of fixed size
+    if depth == len(widths) and (size is not None or len(column)):
+        widths.append(column.value_lengths()[0].as_py() if size is None else size)
+    width = widths[depth] if depth < len(widths) else 0
+    if (at := _other_length(column, size, width)) is not None:
+        raise Unfit(
+            row_of(at),
+            f"an array of {len(column[at])} values, {width} in the rows before; all must have the same length: "
+            "pad or cut them",
+        )
+    inner = column.flatten()
+    plain = _fitted(inner, widths, depth + 1, lambda at: row_of(at // width))
+    return column if plain is inner else in_lists(plain, width, len(column))
+
+
+def _other_length(column: Any, size: int | None, width: int) -> int | None:
+    """The first list that has another length than width; size is that of a fixed one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(column) or size == width:
+        return None
+    if size is not None:
+        return 0
+    lengths = column.value_lengths()
+    at = pc.index(pc.equal(lengths, pa.scalar(width, lengths.type)), pa.scalar(False)).as_py()
+    return None if at < 0 else int(at)
+
+
+def _no_null(column: Any, row_of: Callable[[int], int]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise Unfit(row_of(pc.index(column.is_null(), pa.scalar(True)).as_py()), NULL)
+
+
+def _decoded(column: Any) -> Any:
+    """The values of an encoded column."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    while True:
+        kind = column.type
+        if isinstance(kind, pa.BaseExtensionType):
+            if kind.extension_name == "arrow.bool8":
+                return column.storage.cast(pa.bool_())
+            shape = _tensor_shape(kind)
+            return column if shape is None else of_shape(column.storage.flatten(), (len(column), *shape))
+        if pa.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(kind):
+            column = pc.run_end_decode(column)
+        elif _is(kind, "is_string_view"):
+            return column.cast(pa.large_string())
+        elif _is(kind, "is_binary_view"):
+            return column.cast(pa.large_binary())
+        elif _is(kind, "is_list_view") or _is(kind, "is_large_list_view"):  # Arrow's cast loses values of some
+            large = _is(kind, "is_large_list_view")
+            sizes = np.asarray(column.sizes)[: len(column)]
+            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64 if large else np.int32)
+            return (pa.LargeListArray if large else pa.ListArray).from_arrays(pa.array(offsets), column.flatten())
+        else:
+            return column
+
+
+def in_lists(flat: Any, width: int, rows: int) -> Any:
+    """Values as lists of one width."""
+    import pyarrow as pa
+
+    if width:
+        return pa.FixedSizeListArray.from_arrays(flat, width)
+    return pa.Array.from_buffers(pa.list_(flat.type, 0), rows, [None], children=[flat])
+
+
+def of_shape(flat: Any, shape: Sequence[int]) -> Any:
+    """Values as an array of records, whose number is shape[0]; lists of fixed size for the other dimensions."""
+    for depth in range(len(shape) - 1, 0, -1):
+        rows = 1
+        for size in shape[:depth]:
+            rows *= size
+        flat = in_lists(flat, shape[depth], rows)
+    return flat
+
+
+# ------------------------------------------------------------------- checks
+
+
+def check_binary(column: Any, binary: Mapping[str, Any], name: str) -> None:
+    """Unfit at bytes of another length than --binary says."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if family(column.type) != "bytes" or is_list(column.type):
+        raise Unfit(0, f"it is {column.type}, but --binary {name}:{binary['text']} is for bytes")
+    lengths = pc.binary_length(column)
+    same = pc.equal(lengths, pa.scalar(binary["bytes"], lengths.type))
+    if len(column) and not pc.all(same).as_py():
+        at = pc.index(same, pa.scalar(False)).as_py()
+        raise Unfit(at, f"{lengths[at].as_py()} bytes, but --binary {name}:{binary['text']} has {binary['bytes']}")
+
+
+def count_nan(column: Any) -> int:
+    """The NaN in a column that was fitted. Most have none, which their sum tells at the speed of memory."""
+    import numpy as np
+
+    flat = _floats(column)
+    with np.errstate(all="ignore"):
+        return int(np.isnan(flat).sum()) if len(flat) and np.isnan(np.sum(flat)) else 0
+
+
+def refuse_nan(column: Any) -> None:
+    """Unfit at the first NaN of a column that was fitted."""
+    import numpy as np
+
+    if count_nan(column):
+        flat = _floats(column)
+        raise Unfit(int(np.argmax(np.isnan(flat))) // (len(flat) // len(column)), "NaN, and --nan is refuse")
+
+
+def _floats(column: Any) -> Any:
+    """The numbers of a column of floats; an empty array of others."""
+    import numpy as np
+
+    if family(column.type) != "float":
+        return np.empty(0)
+    while is_list(column.type):
+        column = column.flatten()
+    return column.to_numpy(zero_copy_only=False)
