@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -14,7 +15,10 @@ import (
 // history gives access to the records and results of this user's clusters, on this host and on HDFS.
 type history struct{}
 
-var _ session.HistoryReader = history{}
+var (
+	_ session.HistoryReader = history{}
+	_ session.Namer         = history{}
+)
 
 // Clusters implements session.HistoryReader.
 func (history) Clusters() ([]*state.ClusterRecord, error) { return state.History() }
@@ -24,6 +28,11 @@ func (history) InUse() (func(dir string) bool, error) { return state.DirsInUse()
 
 // FindByApplication implements session.HistoryReader.
 func (history) FindByApplication(lease string) string { return state.FindByApplication(lease) }
+
+// NextNumber implements session.Namer.
+func (history) NextNumber(ctx context.Context, backend string) (int, error) {
+	return state.NextNumber(ctx, backend)
+}
 
 // Folder implements session.HistoryReader.
 func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {

@@ -62,6 +62,11 @@ func (p *ClusterRecord) Ran(st *clusterpb.RunStatus) bool {
 	return st.GetId() > p.Earlier && (st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix())
 }
 
+// HasApplication reports whether the cluster had an application at its engine.
+func (p *ClusterRecord) HasApplication(id string) bool {
+	return slices.ContainsFunc(p.Applications, func(a cluster.Application) bool { return a.ID == id })
+}
+
 // Save writes the record and replaces an earlier one of the same cluster.
 func (p *ClusterRecord) Save() error {
 	dir, err := historyDir()

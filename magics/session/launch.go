@@ -61,8 +61,13 @@ type Taken struct{ *result.ClusterError }
 // Unwrap implements errors.Unwrap.
 func (e *Taken) Unwrap() error { return e.ClusterError }
 
-// freeName returns the first unused name of local-1, local-2, … from number first on.
+// freeName returns the next name of local-1, local-2, …, which no cluster had before; without a count of them, the first
+// unused one from number first on.
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
+	if namer, ok := s.Options.History.(Namer); ok {
+		n, err := namer.NextNumber(ctx, backend)
+		return backend + "-" + strconv.Itoa(n), n, err
+	}
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
 		return "", 0, err

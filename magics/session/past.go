@@ -1,13 +1,13 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
@@ -31,6 +31,12 @@ type HistoryReader interface {
 	Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error)
 }
 
+// Namer is a HistoryReader that counts the clusters which are reserved without a name.
+type Namer interface {
+	// NextNumber returns the number of the next one of a backend, which none had before.
+	NextNumber(ctx context.Context, backend string) (int, error)
+}
+
 // PastCluster returns the ended cluster that a command means, after err, the error of looking
 // for a live one; nil if err is the better answer.
 func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord {
@@ -42,7 +48,7 @@ func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord 
 		name = s.LastName()
 	}
 	return s.newestPast(func(p *state.ClusterRecord) bool { // with its name also one whose driver does not answer
-		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name
+		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name || p.HasApplication(name)
 	})
 }
 
@@ -81,7 +87,7 @@ func (s *State) lastOwn() *state.ClusterRecord {
 // is none.
 func (s *State) ClusterOfApplication(lease string) *state.ClusterRecord {
 	return s.newestPast(func(p *state.ClusterRecord) bool {
-		return slices.ContainsFunc(p.Applications, func(l cluster.Application) bool { return l.ID == lease })
+		return p.HasApplication(lease)
 	})
 }
 

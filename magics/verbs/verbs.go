@@ -100,6 +100,7 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 			return nil, err
 		}
 	}
+	inv.meansApplication()
 	for _, w := range c.Warnings {
 		out.Stderr("warning: " + w + "\n")
 	}
@@ -109,6 +110,17 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 	ctx, cancel := interruptible(ctx, out)
 	defer cancel()
 	return v.run(inv, ctx)
+}
+
+// meansApplication puts the name of a live cluster in the place of an application's ID behind -c.
+func (inv *invocation) meansApplication() {
+	name := inv.Text("cluster")
+	if !inv.isApplication(name) || inv.session.Options.History == nil || inv.Verb.Name == "logs" || inv.Verb.Name == "history" {
+		return // which also show the application itself
+	}
+	if live := inv.session.Options.History.FindByApplication(name); live != "" {
+		inv.Means(live)
+	}
 }
 
 // invocation is one command that runs.
