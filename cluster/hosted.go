@@ -38,6 +38,12 @@ type DriverHost interface {
 	PageHost
 }
 
+// EndReporter is a DriverHost that knows why the engine ends the driver, by a signal.
+type EndReporter interface {
+	// EndReason returns it in one line, as far as it is known when ctx ends: the engine waits for a moment only.
+	EndReason(ctx context.Context) string
+}
+
 // StateStore stores the state for the next driver, which the engine starts if this one dies.
 type StateStore interface {
 	// SaveState replaces the stored state. It does not wait for the write.

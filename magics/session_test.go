@@ -271,7 +271,7 @@ func TestStartRequest(t *testing.T) {
 	want := []*clusterpb.StartRequest{
 		{
 			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
-			Options: &clusterpb.RunOptions{MaxRestarts: 2, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
+			Options: &clusterpb.RunOptions{MaxRestarts: 2, MaxLosses: 10, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
 			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},

@@ -92,7 +92,7 @@ func TestWaitForPast(t *testing.T) {
 	}{
 		{[]string{"wait", "-c", "good"}, 0, "run 3 · main_fun · finished · 00:01:15"},
 		{[]string{"wait", "-c", "bad"}, 1, "the cluster's driver died during the run"},
-		{[]string{"wait", "-c", "none"}, 1, "cluster none had no run: application_1_0003 finished as failed: not reserved within 10m"},
+		{[]string{"wait", "-c", "none"}, 75, "cluster none had no run: application_1_0003 finished as failed: not reserved within 10m"},
 		{[]string{"wait", "-c", "old"}, 1, "cluster old had 2 runs, of which no record is left in /no/dir: it was removed, by hand or by history --prune, and cannot be read any more"},
 		{[]string{"logs", "-c", "older"}, 1, "cluster older had 1 run, of which no record is left in /no/dir: it was removed, by hand or by history --prune, and cannot be read any more"},
 		{[]string{"wait", "-c", "lives"}, 1, "there is no cluster lives"},

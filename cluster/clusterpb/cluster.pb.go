@@ -6158,6 +6158,7 @@ type RunOptions struct {
 	WorkingDir        string                 `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
 	StartIn           string                 `protobuf:"bytes,11,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`          // --working-dir, absolute, on every executor; "": the engine's default
 	Fabric            string                 `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                           // auto | tcp | rdma; "": auto
+	MaxLosses         int32                  `protobuf:"varint,41,opt,name=max_losses,json=maxLosses,proto3" json:"max_losses,omitempty"`   // restarts that max_restarts does not count: the engine took an executor away
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -6274,6 +6275,13 @@ func (x *RunOptions) GetFabric() string {
 		return x.Fabric
 	}
 	return ""
+}
+
+func (x *RunOptions) GetMaxLosses() int32 {
+	if x != nil {
+		return x.MaxLosses
+	}
+	return 0
 }
 
 type StartUpdate struct {
@@ -6597,6 +6605,7 @@ type RunStatus struct {
 	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run, interrupted by a driver's death, that this one continues; 0: none
 	WantsData       bool                   `protobuf:"varint,33,opt,name=wants_data,json=wantsData,proto3" json:"wants_data,omitempty"`                                                     // every task that trains waits for `train DATA`, evaluate or inference
 	Stall           string                 `protobuf:"bytes,34,opt,name=stall,proto3" json:"stall,omitempty"`                                                                               // which tasks hold the run up, one line; "" while it makes steps
+	Losses          int32                  `protobuf:"varint,35,opt,name=losses,proto3" json:"losses,omitempty"`                                                                            // restarts because the engine took an executor away
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6839,6 +6848,13 @@ func (x *RunStatus) GetStall() string {
 		return x.Stall
 	}
 	return ""
+}
+
+func (x *RunStatus) GetLosses() int32 {
+	if x != nil {
+		return x.Losses
+	}
+	return 0
 }
 
 type Series struct {
@@ -9494,7 +9510,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xcf\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xee\x03\n" +
 	"\n" +
 	"RunOptions\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
@@ -9511,7 +9527,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"workingDir\x12\x19\n" +
 	"\bstart_in\x18\v \x01(\tR\astartIn\x12\x16\n" +
-	"\x06fabric\x18( \x01(\tR\x06fabric\x1a6\n" +
+	"\x06fabric\x18( \x01(\tR\x06fabric\x12\x1d\n" +
+	"\n" +
+	"max_losses\x18) \x01(\x05R\tmaxLosses\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -9539,7 +9557,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xcc\b\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xe4\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -9577,7 +9595,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tcontinues\x18  \x01(\x05R\tcontinues\x12\x1d\n" +
 	"\n" +
 	"wants_data\x18! \x01(\bR\twantsData\x12\x14\n" +
-	"\x05stall\x18\" \x01(\tR\x05stall\x1aT\n" +
+	"\x05stall\x18\" \x01(\tR\x05stall\x12\x16\n" +
+	"\x06losses\x18# \x01(\x05R\x06losses\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +

@@ -30,6 +30,26 @@ func Lost(task string, err error) error {
 	return Plain(err)
 }
 
+// Failed returns the error of a call that is answered with a failure; FailureOf finds it.
+func Failed(f *Failure) error {
+	s := status.New(codes.Aborted, f.GetSummary())
+	if with, err := s.WithDetails(f); err == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+// FailureOf returns the failure in the error of a call; nil if there is none.
+func FailureOf(err error) *Failure {
+	s, _ := status.FromError(err)
+	for _, detail := range s.Details() {
+		if f, ok := detail.(*Failure); ok {
+			return f
+		}
+	}
+	return nil
+}
+
 type plainError struct{ error }
 
 // Error is the text without each "rpc error: code = CODE desc = " of package status, and with what gRPC quotes after

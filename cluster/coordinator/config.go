@@ -100,6 +100,9 @@ type Hooks struct {
 	// Record is called when the contents of the ClusterRecord have changed, and at the end with
 	// over and the reason; nil: none is written.
 	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error
+	// EndReason returns why the engine ends the driver, by a signal, as far as that is known when ctx ends; nil: a signal
+	// is a request to release the cluster.
+	EndReason func(ctx context.Context) string
 }
 
 // TensorBoards runs the cluster's TensorBoard, and its proxy. Main provides it.

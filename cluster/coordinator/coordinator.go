@@ -158,7 +158,7 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 			c.engineEvent(e)
 		case <-stop:
 			stop = nil
-			c.handle(lifecycle.ShutdownRequested{Reason: "the driver was asked to end"})
+			c.handle(c.askedToEnd(ctx))
 		case err := <-c.reserved.released:
 			// Lets clients read the end.
 			c.handle(lifecycle.Released{})
@@ -171,6 +171,20 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 			return err
 		}
 	}
+}
+
+// endReasonLimit bounds the question to the engine why it ends the driver. YARN kills it 250 ms after the signal, and
+// the run's record is still to be written.
+const endReasonLimit = 100 * time.Millisecond
+
+// askedToEnd returns what a signal to the driver means: a request to release the cluster, or the engine's end of it.
+func (c *Coordinator) askedToEnd(ctx context.Context) lifecycle.Event {
+	if c.cfg.Hooks.EndReason == nil {
+		return lifecycle.ShutdownRequested{Reason: "the driver was asked to end"}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endReasonLimit)
+	defer cancel()
+	return lifecycle.EngineEnded{Cause: c.cfg.Hooks.EndReason(ctx)}
 }
 
 // ErrOver is the error of calls after the cluster has been released.

@@ -253,10 +253,15 @@ func (c *Coordinator) leadTask() string {
 func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 	var have int32
 	var begun bool
-	if err := c.call(ctx, func() { have, begun = c.runs.lastRun, c.runs.current() != nil }); err != nil {
+	var failure *clusterpb.Failure
+	if err := c.call(ctx, func() {
+		have, begun, failure = c.runs.lastRun, c.runs.current() != nil, c.reserved.answer.GetFailure()
+	}); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	switch {
+	case failure != nil && run == 0:
+		return clusterpb.Failed(failure)
 	case have == 0:
 		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
 	case !begun && run == 0:

@@ -53,7 +53,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	if rec == nil && req.GetRun() == 0 {
-		if sent, err := c.engineLogs(ctx, req, stream); err != nil || sent > 0 {
+		if sent, err := c.engineLogs(ctx, req, stream); err != nil || sent > 0 && !req.GetFollow() {
 			return err
 		}
 	}

@@ -228,7 +228,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 	if lr.Stopping && lr.State.Open() {
 		st.State = "stopping"
 	}
-	st.Restarts, st.MaxRestarts = int32(lr.Restarts), lr.Spec.Options.GetMaxRestarts()
+	st.Restarts, st.MaxRestarts, st.Losses = int32(lr.Restarts), lr.Spec.Options.GetMaxRestarts(), int32(lr.Losses)
 	if !lr.State.Open() {
 		st.Failure = lr.Failure
 		if st.Failure != nil {

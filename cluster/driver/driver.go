@@ -262,7 +262,7 @@ func (d *driver) serve(ctx context.Context) error {
 	cfg := coordinator.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
 		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
-		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
+		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save, EndReason: d.endReason()}, Log: d.log,
 	}
 	if d.old != nil {
 		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation

@@ -82,6 +82,15 @@ func (d *driver) listenHosted() error {
 	return nil
 }
 
+// endReason returns the function that asks the engine why it ends this driver; nil if the engine does not run it, or
+// does not tell.
+func (d *driver) endReason() func(context.Context) string {
+	if reporter, ok := d.hosting.(cluster.EndReporter); ok {
+		return reporter.EndReason
+	}
+	return nil
+}
+
 // saveHosted saves the state for the next driver with the engine, without its secrets, which
 // the input has.
 func (d *driver) saveHosted(s state.State) error {

@@ -57,7 +57,14 @@ type executorAgent struct {
 type executorLoss struct {
 	by cluster.LostBy
 	on string // " on HOST", or "" if it had no host
+	// memory is how often it was lost by memory before its task entered a program, since one did.
+	memory int
+	final  bool // another executor in its place would end in the same way
 }
+
+// enoughMemoryLosses is how many executors of a role may be lost by memory before its task has entered a program: all
+// have the same limit and do the same until then, so that a further one would end in the same way.
+const enoughMemoryLosses = 2
 
 // executorRun is the state of an executor in the active run.
 type executorRun struct {
@@ -160,7 +167,10 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.loss = executorLoss{by: by}
+	x.loss = executorLoss{by: by, memory: x.loss.memory}
+	if by == cluster.LostByMemory && !(x.Busy && l.run != nil && l.run.task(x.Task).entered) {
+		x.loss.memory++
+	}
 	if wasHere || x.State == ExecutorGranted {
 		x.loss.on = " on " + x.Host
 	}
@@ -178,7 +188,8 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 	if x.State != ExecutorLost { // the restart of the run has requested another already: see regain
 		return
 	}
-	if x.replaced >= MaxReplacements {
+	x.loss.final = l.lacksMemory(x)
+	if x.givenUp() {
 		if f := l.givenUpFailure(x); l.state != Reserving { // the reservation fails with this text
 			l.note(true, "%s; %s", f.GetSummary(), f.GetRemedy())
 		}
@@ -191,11 +202,25 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 	l.replace(x)
 }
 
+// lacksMemory reports whether an executor, and others of its role, do not get as far as a program with the memory that
+// they have.
+func (l *Machine) lacksMemory(x *Executor) bool {
+	losses := 0
+	for _, other := range l.execs {
+		if other.Task.Role == x.Task.Role {
+			losses += other.loss.memory
+		}
+	}
+	return x.loss.by == cluster.LostByMemory && losses >= enoughMemoryLosses
+}
+
 // MaxReplacements limits how often one executor is replaced between two runs or resets.
 const MaxReplacements = 3
 
 // givenUp reports whether an executor is lost and no replacement is requested.
-func (x *Executor) givenUp() bool { return x.State == ExecutorLost && x.replaced >= MaxReplacements }
+func (x *Executor) givenUp() bool {
+	return x.State == ExecutorLost && (x.replaced >= MaxReplacements || x.loss.final)
+}
 
 // giveUp ends whatever waits for an executor that is given up.
 func (l *Machine) giveUp(x *Executor) {
@@ -242,7 +267,7 @@ func (l *Machine) regain() {
 			l.skip(x)
 		default:
 			l.note(true, "executor %s for %s %s; the restart needs it: requesting another", x.ID, x.Task, x.losses())
-			x.replaced = 0
+			x.replaced, x.loss.memory = 0, 0
 			l.replace(x)
 		}
 	}

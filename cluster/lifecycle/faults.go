@@ -206,7 +206,10 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 	f.Kind, f.Remedy = taskRemedy(t, l.Executor(t.exec))
 	e := t.Exit
 	f.Signal, f.Lines, f.Exception, f.Traceback = e.GetSignal(), e.GetTail(), e.GetException(), e.GetTraceback()
+	x := l.Executor(t.exec)
 	switch {
+	case x != nil && x.State == ExecutorLost && x.loss.by == cluster.LostByKill:
+		f.ExitCode = 137
 	case e.GetSignal() != 0:
 		f.ExitCode = 128 + e.GetSignal()
 	case e.GetCode() > 0:

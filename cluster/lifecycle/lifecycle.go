@@ -166,7 +166,7 @@ func (l *Machine) reset(hard bool) {
 	}
 	l.cancelStart("reset")
 	for _, x := range l.execs {
-		x.replaced = 0
+		x.replaced, x.loss.memory = 0, 0
 		switch {
 		case x.State == ExecutorLost, hard, x.State == ExecutorSilent:
 			if x.State == ExecutorReady || x.State == ExecutorJoined {
@@ -184,7 +184,7 @@ func (l *Machine) reset(hard bool) {
 func (l *Machine) renew() {
 	for _, x := range l.execs {
 		if l.state == Ready && x.State == ExecutorLost {
-			x.replaced = 0
+			x.replaced, x.loss.memory = 0, 0
 			l.replace(x)
 		}
 	}
@@ -217,7 +217,7 @@ func (l *Machine) engineEnded(cause string) {
 	if l.state >= Releasing {
 		return
 	}
-	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "%tfcluster reserve makes another cluster"}
+	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 137, Remedy: "%tfcluster reserve makes another cluster"}
 	if l.Active() {
 		l.closeRun("failed", f, 0)
 	}

@@ -86,7 +86,7 @@ func (p *player) do(line string) error {
 		}
 		p.step(BackedOff{attempts, "another is half filled too"})
 	case "lost":
-		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory}[opts["by"]]
+		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "scheduler": cluster.LostByScheduler, "kill": cluster.LostByKill}[opts["by"]]
 		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, by, strings.Join(words[1:], " ")})
 	case "join":
 		attempt, err := strconv.Atoi(word(1))
@@ -211,7 +211,7 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "start":
 		p.run++
 		p.step(StartRequested{RunSpec{p.run, &clusterpb.RunOptions{
-			MaxRestarts: num("restarts"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
+			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
 		}}})
 	case "prepared":
 		for i, x := range p.l.execs {

@@ -30,6 +30,9 @@ func (x *Executor) losses() string {
 	if x.loss.by == cluster.LostByError {
 		what = "failed"
 	}
+	if x.replaced == 0 {
+		return fmt.Sprintf("%s%s: %s", what, x.loss.on, x.Why)
+	}
 	return fmt.Sprintf("%s %d times, the last time%s: %s", what, x.replaced+1, x.loss.on, x.Why)
 }
 

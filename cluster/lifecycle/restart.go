@@ -1,6 +1,10 @@
 package lifecycle
 
-import "github.com/tfcluster/tfcluster/cluster"
+import (
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
 
 // rootCause handles the task whose failure, or lost executor, is the root cause. If restarts
 // are left and every task had entered the program, all tasks are launched again; otherwise the
@@ -15,18 +19,44 @@ func (l *Machine) rootCause(t *Task, summary string) {
 			return
 		}
 	}
-	if !parameterServers && r.Restarts < int(r.Spec.Options.GetMaxRestarts()) && r.entered {
-		l.restartAll(summary)
-		return
+	if !parameterServers && r.entered {
+		if counted := l.countRestart(t); counted != "" {
+			l.restartAll(summary + "; " + counted)
+			return
+		}
 	}
 	l.closeRun("failed", l.failure(t, summary), l.limits.failGrace)
+}
+
+// restarts are how often all tasks of a run were started again.
+type restarts struct {
+	Restarts int
+	Losses   int // because the engine took an executor away, which Restarts does not count
+}
+
+// countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
+// restarts at all does so apart from that, up to --max-losses, where the engine took the task's executor away: a program
+// without fault would end after as many preemptions as it may fail.
+func (l *Machine) countRestart(t *Task) string {
+	r, x := l.run, l.Executor(t.exec)
+	restarts, losses := int(r.Spec.Options.GetMaxRestarts()), int(r.Spec.Options.GetMaxLosses())
+	switch {
+	case restarts == 0:
+		return ""
+	case x != nil && x.State == ExecutorLost && x.loss.by == cluster.LostByScheduler && r.Losses < losses:
+		r.Losses++
+		return fmt.Sprintf("loss %d of %d", r.Losses, losses)
+	case r.Restarts < restarts:
+		r.Restarts++
+		return fmt.Sprintf("restart %d of %d", r.Restarts, restarts)
+	}
+	return ""
 }
 
 // restartAll ends every task and launches all of them again once the executors are ready.
 func (l *Machine) restartAll(summary string) {
 	r := l.run
-	r.Restarts++
-	l.note(true, "%s; restart %d of %d: all tasks start again on new ports, from the last checkpoint", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
+	l.note(true, "%s: all tasks start again on new ports, from the last checkpoint", summary)
 	r.State, r.over = RunRestarting, false // also if a stage after training caused it
 	for _, name := range append(l.endTimers(), "step") {
 		l.do(SetTimer{name, 0})

@@ -38,10 +38,10 @@ func (s RunState) String() string {
 
 // Run is a run from its start to its end. It is kept for status until the next one starts.
 type Run struct {
-	Spec     RunSpec
-	State    RunState
-	Attempt  int
-	Restarts int
+	Spec    RunSpec
+	State   RunState
+	Attempt int
+	restarts
 	Tasks    []*Task
 	byID     map[cluster.TaskID]*Task
 	count    map[string]*taskCounts // by role
@@ -111,6 +111,7 @@ func (l *Machine) stepRun(e Event) {
 				l.run.stop.seen = [stopScans]int{}
 			}
 			l.Executor(t.exec).inRun.unknown = 0
+			l.Executor(t.exec).loss.memory = 0
 			l.do(RunChanged{})
 			l.launchDue()
 			l.allEntered()

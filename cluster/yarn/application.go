@@ -257,7 +257,7 @@ func (a *allocation) resubmit() error {
 
 // applicationGone reports every executor as lost after the application has ended.
 func (a *allocation) applicationGone() {
-	cause := a.endCause()
+	cause, by := a.endCause()
 	a.endApplication(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
@@ -265,7 +265,7 @@ func (a *allocation) applicationGone() {
 	var lost []cluster.Event
 	for id, x := range a.executors {
 		x.container, x.requestID, x.driverUnreachable = nil, 0, false
-		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
+		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, By: by, Cause: cause})
 	}
 	a.mu.Unlock()
 	_ = a.removeAddress(a.ctx, app) // if it fails, a later submission removes the folder
@@ -279,13 +279,13 @@ func (a *allocation) applicationGone() {
 // moment after it has unregistered its master.
 const finalStateLimit = time.Second
 
-// endCause asks YARN for the state and the diagnostics of the ended application.
-func (a *allocation) endCause() string {
+// endCause asks YARN for the state and the diagnostics of the ended application, and returns what ended it.
+func (a *allocation) endCause() (string, cluster.LostBy) {
 	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
-		return err.Error()
+		return err.Error(), cluster.LostByEngine
 	}
 	defer client.Close()
 	app := a.current()
@@ -296,11 +296,14 @@ func (a *allocation) endCause() string {
 		r, err = client.Report(ctx, app.id)
 	}
 	if err != nil {
-		return err.Error()
+		return err.Error(), cluster.LostByEngine
 	}
 	cause := fmt.Sprintf("its application %s is %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()))
 	if why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n"); why != "" {
 		cause += ": " + why
 	}
-	return cause
+	if r.GetYarnApplicationState() == yarnpb.YarnApplicationState_KILLED {
+		return cause, cluster.LostByKill
+	}
+	return cause, cluster.LostByEngine
 }

@@ -25,7 +25,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.DriverHost = (*Attempt)(nil)
+var (
+	_ cluster.DriverHost  = (*Attempt)(nil)
+	_ cluster.EndReporter = (*Attempt)(nil)
+)
 
 // Attempt is the process of a managed ApplicationMaster: one attempt of its application. OpenAttempt
 // returns it.

@@ -9,6 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -51,10 +52,38 @@ func lostBy(status int32) cluster.LostBy {
 	switch {
 	case status == -103, status == -104:
 		return cluster.LostByMemory
+	case status == -100, status == -101, status == -102:
+		return cluster.LostByScheduler
 	case status == -1000, status > 0 && status <= 128:
 		return cluster.LostByError
 	}
 	return cluster.LostByEngine
+}
+
+// EndReason implements cluster.EndReporter.
+func (a *Attempt) EndReason(ctx context.Context) string {
+	const unknown = "YARN ended its ApplicationMaster: the application was killed, or the node is being shut down"
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
+	if err != nil {
+		return unknown
+	}
+	defer client.Close()
+	r, err := client.Report(ctx, a.id)
+	if err != nil {
+		return unknown
+	}
+	if user := killedBy(r.GetDiagnostics()); user != "" {
+		return "killed in YARN by " + user
+	}
+	return unknown
+}
+
+// killedBy returns the user who killed an application, by its diagnostics; "" if they do not say so
+// (ClientRMService.forceKillApplication).
+func killedBy(diagnostics string) string {
+	_, after, _ := strings.Cut(diagnostics, "was killed by user ")
+	user, _, _ := strings.Cut(after, " ")
+	return strings.TrimSuffix(strings.TrimSpace(user), ".")
 }
 
 // startError returns why a container's process could not be started, with advice if its node is unreachable.

@@ -23,6 +23,9 @@ func RunTitle(st *clusterpb.RunStatus) string {
 	if n := st.GetRestarts(); n > 0 {
 		s += fmt.Sprintf(" · restarted %d of %d", n, st.GetMaxRestarts())
 	}
+	if n := st.GetLosses(); n > 0 {
+		s += " · restarted for " + Plural(int64(n), "lost executor")
+	}
 	if st.GetDetached() {
 		s += " · detached"
 	}

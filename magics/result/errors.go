@@ -176,6 +176,9 @@ func Answered(err error) error {
 	if err == nil {
 		return nil
 	}
+	if f := clusterpb.FailureOf(err); f != nil {
+		return &RunFailed{Failure: f}
+	}
 	if s, ok := status.FromError(err); ok {
 		switch s.Code() {
 		case codes.InvalidArgument:

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -103,6 +104,7 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 	if _, err := inv.awaitReady(ctx, m, req, true); err != nil {
 		return nil, err
 	}
+	m = cmp.Or(inv.session.Find(m.Name), m) // another driver may have completed it
 	v := render.NewView(inv.out)
 	run, err := inv.enter(ctx, m, start, v)
 	follow := func(run *clusterpb.RunStatus) (result.Value, error) {
@@ -117,10 +119,7 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 	}
 	if !inv.Has("detach") {
 		value, err := follow(run)
-		if r, ok := value.(*result.RunValue); ok && err == nil && r.State == "stopped" { // stopped by another client
-			err = &result.Interrupted{Text: "the run was stopped by another client"}
-		}
-		return value, err
+		return value, inv.inShell(value, err)
 	}
 	if _, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && render.Active(run) {
 		return nil, m.Explain(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -188,41 +187,43 @@ func (inv *invocation) unlessEnded(name string, err error) error {
 	return nil
 }
 
-// followReservation returns what the driver says of the reservation, until stop is called.
-func followReservation(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (updates <-chan session.Received[*clusterpb.ReserveUpdate], stop func(), err error) {
+// followReservation follows what the driver says of the reservation. The caller closes the stream, then calls cancel.
+func (inv *invocation) followReservation(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (stream *session.Stream[*clusterpb.ReserveUpdate], cancel context.CancelFunc) {
 	// The driver applies the reservation's timeout; this one is for a driver that hangs.
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
-	stream, err := m.Client.Reserve(ctx, req)
-	if err != nil {
-		cancel()
-		return nil, nil, m.Explain(err)
-	}
-	updates, end := session.Receive(stream.Recv)
-	return updates, func() { cancel(); end() }, nil
+	ctx, cancel = context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
+	return session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.ReserveUpdate, error), error) {
+		updates, err := c.Reserve(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return updates.Recv, nil
+	}), cancel
 }
 
-// awaitReady shows the reservation until it is complete. An interrupt releases a cluster that
-// this call launched; for an existing one it only ends the wait.
+// awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile. An
+// interrupt releases a cluster that this call launched; for an existing one it only ends the wait.
 func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
-	updates, stop, err := followReservation(ctx, m, req)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
+	stream, cancel := inv.followReservation(ctx, m, req)
+	defer cancel()
+	defer stream.Close()
 	v := render.NewView(inv.out)
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, inv.giveUp(m, fresh)
-		case u := <-updates:
+			return nil, inv.giveUp(stream.Handle, fresh)
+		case u := <-stream.Updates:
 			if u.Err != nil {
-				return nil, inv.reserveBroke(m, fresh, u.Err)
+				if err := stream.Reopen(u.Err); err != nil {
+					return nil, inv.reserveBroke(m, fresh, err)
+				}
+				continue
 			}
+			stream.Heard()
 			if done, err := inv.reserveUpdate(v, m, req, u.Msg, fresh); done || err != nil {
 				if err != nil {
 					return nil, err
 				}
-				return inv.readyValue(ctx, v, m, u.Msg.GetSeconds(), fresh)
+				return inv.readyValue(ctx, v, stream.Handle, u.Msg.GetSeconds(), fresh)
 			}
 		}
 	}
@@ -277,12 +278,10 @@ func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
 	return &result.Interrupted{Text: "the reservation was released"}
 }
 
+// reserveBroke returns the meaning of the end of a reservation's stream.
 func (inv *invocation) reserveBroke(m *session.Handle, fresh bool, err error) error {
-	if errors.Is(err, io.EOF) {
-		err = m.CutShort()
-	}
 	if fresh {
 		inv.session.Forget(m.Name)
 	}
-	return m.Explain(err)
+	return err
 }

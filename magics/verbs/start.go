@@ -41,6 +41,7 @@ func startOptions() []command.Option {
 		{Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last", Help: "take up the checkpoints of an older run"},
 		{Name: "wait", Kind: command.KindFlag, Help: "wait for the end, as the verb wait does"},
 		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
+		{Name: "max-losses", Kind: command.KindCount, Max: 1000, Default: "10", Help: "with --max-restarts: restarts that it does not count, because the engine took an executor away (preemption, a lost node)"},
 		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
 		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
 		{Name: "fabric", Kind: command.KindChoice, Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto), Help: "network of NCCL and of collective calls: auto uses RDMA if every executor can, tcp never, rdma refuses to start if one cannot; status --fabric shows it"},
@@ -143,7 +144,7 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	}
 	o := &clusterpb.RunOptions{
 		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
-		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
+		MaxRestarts: int32(inv.Count("max-restarts", 0)), MaxLosses: inv.maxLosses(), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
 		WorkingDir: dir, Fabric: inv.Text("fabric"),
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
@@ -225,4 +226,12 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 		line = render.RunTitle(run)
 	}
 	return render.Title(line).Faint("logs: " + rundir.Join(run.GetDir(), rundir.Lines))
+}
+
+// maxLosses returns the restarts that --max-restarts does not count; 0 where nothing restarts.
+func (inv *invocation) maxLosses() int32 {
+	if inv.Count("max-restarts", 0) == 0 {
+		return 0
+	}
+	return int32(inv.Count("max-losses", 10))
 }

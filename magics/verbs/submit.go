@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -21,21 +22,23 @@ const mostSubmitted = 256 << 10
 // submit waits until the engine has accepted a cluster that starts its run itself, and shows
 // how to follow that.
 func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (result.Value, error) {
-	updates, stop, err := followReservation(ctx, m, req)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
+	stream, cancel := inv.followReservation(ctx, m, req)
+	defer cancel()
+	defer stream.Close()
 	progress := *inv
 	progress.out = quiet{inv.out}
 	for {
 		select {
 		case <-inv.out.Interrupts():
 			return nil, progress.giveUp(m, true)
-		case u := <-updates:
+		case u := <-stream.Updates:
 			if u.Err != nil {
-				return nil, inv.reserveBroke(m, true, u.Err)
+				if err := stream.Reopen(u.Err); err != nil {
+					return nil, inv.reserveBroke(m, true, err)
+				}
+				continue
 			}
+			stream.Heard()
 			if f := u.Msg.GetFailure(); f != nil {
 				inv.session.Forget(m.Name)
 				return nil, &result.RunFailed{Failure: f}
@@ -69,13 +72,22 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		}
 		if n := len(p.Applications); n > 0 {
 			last := p.Applications[n-1]
-			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
+			err = &result.ClusterError{Code: codeOfEnd(last.State), Text: "cluster " + p.Name + " had no run: " + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
 		}
 		return nil, err
 	}
 	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
 	v, err := f.end()
-	return v, released(err)
+	return v, inv.inShell(v, err)
+}
+
+// codeOfEnd returns the exit code for an application that ended without a run, by what its engine or its driver says of
+// its end: as the attached command would have ended.
+func codeOfEnd(state string) int {
+	if strings.Contains(state, "not reserved within") {
+		return 75
+	}
+	return 69
 }
 
 // removedRuns returns the message for a cluster whose runs' records were removed.

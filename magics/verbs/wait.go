@@ -46,10 +46,7 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 			inv.feed = inv.detached.Of(m.Name, st.GetRun().GetId())
 		}
 		if v, err = inv.waitLive(ctx, m); !session.IsOver(err) {
-			if inv.session.Options.Shell { // which has no start for reserved executors
-				err = released(err)
-			}
-			return v, err
+			return v, inv.inShell(v, err)
 		}
 	} else if !inv.Has("cluster") {
 		return nil, err
@@ -58,6 +55,18 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 		return inv.pastWait(ctx, p, err)
 	}
 	return nil, err
+}
+
+// inShell returns what a shell is told of the end of a run: it has no start for reserved executors, and its exit code
+// says that somebody else has stopped the run. A notebook sees that in the run's state.
+func (inv *invocation) inShell(v result.Value, err error) error {
+	if !inv.session.Options.Shell {
+		return err
+	}
+	if r, ok := v.(*result.RunValue); ok && err == nil && r.State == cluster.RunStopped {
+		return &result.ClusterError{Text: fmt.Sprintf("run %d was stopped", r.ID), Code: 143}
+	}
+	return released(err)
 }
 
 // waitLive waits for a run of a live cluster.
