@@ -2,7 +2,6 @@ package feed
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -350,12 +349,4 @@ func (f *Feed) Progress() Progress {
 		}
 	}
 	return p
-}
-
-func sum(of map[string]int64) int64 {
-	var n int64
-	for rows := range maps.Values(of) {
-		n += rows
-	}
-	return n
 }
