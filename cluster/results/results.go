@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
@@ -93,7 +94,24 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 			runs = append(runs, st)
 		}
 	}
+	if n := len(runs); n > 0 {
+		r.nameKill(runs[n-1])
+	}
 	return runs, nil
+}
+
+// nameKill has the failure of the last run, if its driver had no time to write one, say that somebody ended the cluster's
+// application at the engine.
+func (r *Results) nameKill(st *clusterpb.RunStatus) {
+	if r.Of == nil || len(r.Of.Applications) == 0 || !Interrupted(st) {
+		return
+	}
+	last := r.Of.Applications[len(r.Of.Applications)-1]
+	if strings.HasPrefix(last.State, "killed") {
+		st.Failure = &clusterpb.Failure{
+			Kind: "lost", ExitCode: 137, Summary: "the cluster ended: " + last.ID + " " + last.State, Remedy: st.GetFailure().GetRemedy(), Host: st.GetFailure().GetHost(),
+		}
+	}
 }
 
 func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error) {

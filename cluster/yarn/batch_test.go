@@ -91,6 +91,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		})
 	}
 	t.Run("a detached run needs no process on this host", func(t *testing.T) { t.Parallel(); runsWithoutSubmitter(t, h, dir) })
+	t.Run("others end a run", func(t *testing.T) { t.Parallel(); endsByOthers(t, h, dir) })
 	t.Run("an interactive cluster succeeds although its run failed", func(t *testing.T) {
 		t.Parallel()
 		tag := newTag("interactive")
