@@ -132,10 +132,11 @@ type runFiles struct {
 
 // lastTask is the state of the files of a run's newest task here.
 type lastTask struct {
-	over <-chan struct{}      // closed when its process has ended
-	done <-chan struct{}      // closed when its files were sent or given up
-	sent *clusterpb.FilesSent // the result, set before done is closed
-	kept bool                 // files are kept, because sending them failed
+	launch *clusterpb.Launch
+	over   <-chan struct{}      // closed when its process has ended
+	done   <-chan struct{}      // closed when its files were sent or given up
+	sent   *clusterpb.FilesSent // the result, set before done is closed
+	kept   bool                 // files are kept, because sending them failed
 }
 
 // launch returns a copy of l with the run's folders on this disk, and starts synchronising
@@ -166,7 +167,7 @@ func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.
 		o.runs[l.GetRun()] = r
 	}
 	t := &taskFiles{runFiles: r, launch: l, before: r.last.done, over: make(chan struct{}), done: make(chan struct{})}
-	r.last = lastTask{over: t.over, done: t.done}
+	r.last = lastTask{launch: l, over: t.over, done: t.done}
 	o.work.Go(func() { t.syncToEnd(ctx) })
 	return l, t
 }
@@ -227,6 +228,18 @@ func (o *ownFiles) sentMessages() []*clusterpb.AgentMessage {
 		}
 	}
 	return said
+}
+
+// unsent returns the launches whose files are not all at the driver, for one that knows nothing of them. The caller holds
+// mu until the stream is open.
+func (o *ownFiles) unsent() []*clusterpb.RunningTask {
+	var found []*clusterpb.RunningTask
+	for id, r := range o.runs {
+		if l := r.last.launch; r.last.sent == nil && l != nil {
+			found = append(found, &clusterpb.RunningTask{Run: id, Attempt: l.GetAttempt(), Task: l.GetTask()})
+		}
+	}
+	return found
 }
 
 // taskFiles is a run's folder for one task.

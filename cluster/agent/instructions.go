@@ -244,6 +244,7 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 	if a.disk.files != nil {
 		a.disk.files.mu.Lock()
 		defer a.disk.files.mu.Unlock()
+		first[0].GetHello().Unsent = a.disk.files.unsent()
 		first = append(first, a.disk.files.sentMessages()...)
 	}
 	open(first)

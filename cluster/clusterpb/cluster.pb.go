@@ -589,6 +589,7 @@ type Hello struct {
 	OwnDisk       bool                   `protobuf:"varint,17,opt,name=own_disk,json=ownDisk,proto3" json:"own_disk,omitempty"` // it does not share the driver's disk: FilesSent follows each task
 	Protocol      int32                  `protobuf:"varint,18,opt,name=protocol,proto3" json:"protocol,omitempty"`              // 0 in versions without it
 	Fabric        *Fabric                `protobuf:"bytes,40,opt,name=fabric,proto3" json:"fabric,omitempty"`                   // its network
+	Unsent        []*RunningTask         `protobuf:"bytes,41,rep,name=unsent,proto3" json:"unsent,omitempty"`                   // launches of which FilesSent is still to come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +746,13 @@ func (x *Hello) GetProtocol() int32 {
 func (x *Hello) GetFabric() *Fabric {
 	if x != nil {
 		return x.Fabric
+	}
+	return nil
+}
+
+func (x *Hello) GetUnsent() []*RunningTask {
+	if x != nil {
+		return x.Unsent
 	}
 	return nil
 }
@@ -9002,7 +9010,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\aLeaving\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xb1\x04\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xe4\x04\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -9023,7 +9031,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
 	"\bown_disk\x18\x11 \x01(\bR\aownDisk\x12\x1a\n" +
 	"\bprotocol\x18\x12 \x01(\x05R\bprotocol\x12,\n" +
-	"\x06fabric\x18( \x01(\v2\x14.tfcluster.v1.FabricR\x06fabricJ\x04\b\a\x10\b\"_\n" +
+	"\x06fabric\x18( \x01(\v2\x14.tfcluster.v1.FabricR\x06fabric\x121\n" +
+	"\x06unsent\x18) \x03(\v2\x19.tfcluster.v1.RunningTaskR\x06unsentJ\x04\b\a\x10\b\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -9999,178 +10008,179 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
 	127, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
-	10,  // 15: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	11,  // 16: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	14,  // 17: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	9,   // 18: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 19: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 20: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 21: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 22: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 23: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 24: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 25: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 26: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 27: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	128, // 28: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
-	129, // 29: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
-	130, // 30: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
-	112, // 31: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 32: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 33: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 34: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 35: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 36: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 37: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 38: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 39: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 40: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 41: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 42: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 43: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	131, // 44: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 45: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 46: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 47: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 48: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 49: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 50: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 51: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 52: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 53: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 54: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 55: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	132, // 56: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
-	0,   // 57: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 58: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 59: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 60: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 61: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 62: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 63: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 64: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 65: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 66: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 67: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 68: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 69: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 70: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 71: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 72: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 73: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 74: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 75: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 76: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 77: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 78: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 79: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 80: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 81: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 82: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 83: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 84: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 85: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	133, // 86: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
-	31,  // 87: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 88: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 89: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 90: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 91: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 92: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 93: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 94: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 95: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 96: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 97: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 98: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 99: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 100: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 101: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 102: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 103: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 104: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	130, // 105: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 106: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 107: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 108: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 109: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 110: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 111: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 112: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 113: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	124, // 114: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
-	9,   // 115: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 116: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 117: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 118: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 119: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 120: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 121: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 122: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 123: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 124: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 125: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 126: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	134, // 127: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
-	3,   // 128: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 129: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 130: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 131: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 132: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 133: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 134: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 135: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 136: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 137: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 138: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 139: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	135, // 140: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	136, // 141: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
-	75,  // 142: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 143: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 144: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 145: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 146: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 147: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 148: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 149: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 150: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 151: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	137, // 152: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 153: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 154: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 155: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 156: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 157: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 158: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 159: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 160: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 161: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 162: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 163: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 164: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 165: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 166: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	138, // 167: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	139, // 168: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
-	77,  // 169: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 170: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 171: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 172: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 173: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 174: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 175: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 176: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 177: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 178: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	140, // 179: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 180: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 181: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	155, // [155:182] is the sub-list for method output_type
-	128, // [128:155] is the sub-list for method input_type
-	128, // [128:128] is the sub-list for extension type_name
-	128, // [128:128] is the sub-list for extension extendee
-	0,   // [0:128] is the sub-list for field type_name
+	8,   // 15: tfcluster.v1.Hello.unsent:type_name -> tfcluster.v1.RunningTask
+	10,  // 16: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 17: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 18: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	9,   // 19: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
+	20,  // 20: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 21: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 22: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 23: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 24: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	26,  // 25: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 26: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 27: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 28: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	128, // 29: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	129, // 30: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
+	130, // 31: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	112, // 32: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 33: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	113, // 34: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	29,  // 35: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 36: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 37: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	39,  // 38: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 39: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 40: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 41: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 42: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 43: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 44: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	131, // 45: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	30,  // 46: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	114, // 47: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 48: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	38,  // 49: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 50: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	37,  // 51: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	115, // 52: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	36,  // 53: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 54: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	35,  // 55: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	76,  // 56: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	132, // 57: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
+	0,   // 58: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 59: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 60: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 61: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 62: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 63: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 64: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 65: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 66: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 67: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 68: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 69: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 70: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	116, // 71: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	117, // 72: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 73: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	75,  // 74: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 75: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	84,  // 76: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 77: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 78: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 79: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	73,  // 80: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	66,  // 81: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 82: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 83: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	26,  // 84: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 85: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 86: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	133, // 87: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
+	31,  // 88: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 89: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	118, // 90: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	119, // 91: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 92: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 93: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 94: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 95: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 96: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 97: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 98: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 99: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 100: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 101: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 102: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 103: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 104: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 105: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	130, // 106: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 107: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 108: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 109: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 110: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 111: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 112: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 113: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 114: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	124, // 115: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
+	9,   // 116: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 117: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 118: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 119: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 120: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 121: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 122: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 123: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 124: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 125: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 126: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 127: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	134, // 128: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
+	3,   // 129: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 130: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 131: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 132: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 133: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 134: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 135: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 136: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 137: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 138: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 139: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 140: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	135, // 141: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	136, // 142: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 143: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 144: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 145: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 146: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 147: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 148: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 149: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 150: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 151: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 152: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	137, // 153: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 154: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 155: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 156: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 157: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 158: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 159: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 160: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 161: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 162: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 163: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 164: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 165: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 166: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 167: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	138, // 168: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	139, // 169: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 170: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 171: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 172: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 173: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 174: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 175: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 176: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 177: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 178: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 179: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	140, // 180: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 181: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 182: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	156, // [156:183] is the sub-list for method output_type
+	129, // [129:156] is the sub-list for method input_type
+	129, // [129:129] is the sub-list for extension type_name
+	129, // [129:129] is the sub-list for extension extendee
+	0,   // [0:129] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,7 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		if req, err = c.continuation(ctx, req, before); err != nil {
 			return false
 		}
+		c.sayAwaited(ctx, before)
 		resumed := proto.CloneOf(req)
 		resumed.Options.Resume = strconv.Itoa(int(before))
 		if err = c.startResumed(ctx, resumed, before); status.Code(err) == codes.InvalidArgument {
@@ -110,6 +112,25 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
+}
+
+// sayAwaited says whose last files the start that continues an interrupted run waits for.
+func (c *Coordinator) sayAwaited(ctx context.Context, before int32) {
+	_ = c.call(ctx, func() { // else the cluster is over
+		var tasks []string
+		if c.filesPending(before) {
+			for id, o := range c.execs.pendingFiles {
+				if o.run == before {
+					tasks = append(tasks, c.lc.Executor(id).Task.String())
+				}
+			}
+		}
+		if len(tasks) > 0 {
+			slices.Sort(tasks)
+			c.note(fmt.Sprintf("run %d was interrupted by the driver's death: waiting for the last files of %s, up to %v", before, strings.Join(tasks, ", "), filesLimit), true)
+			c.subs.wake()
+		}
+	})
 }
 
 // cannotContinue ends the attempts to continue the interrupted run before, which keeps its checkpoints. Loop only.

@@ -61,6 +61,16 @@ func (e *executors) expectFiles(x *lifecycle.Executor, run, launch int32) {
 	}
 }
 
+// expectUnsent records that an agent that has joined again, after another driver's death, is still to send files of a run.
+// Loop only.
+func (e *executors) expectUnsent(exec cluster.ExecutorID, hello *clusterpb.Hello) {
+	for _, u := range hello.GetUnsent() {
+		if o, known := e.pendingFiles[exec]; !known || u.GetRun() > o.run || u.GetRun() == o.run && u.GetAttempt() > o.launch {
+			e.pendingFiles[exec] = pendingFiles{u.GetRun(), int(hello.GetAttempt()), u.GetAttempt()}
+		}
+	}
+}
+
 func (e *executors) releaseBarrier(b *barrier, problem string) {
 	for _, conn := range e.agents {
 		conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{

@@ -80,7 +80,8 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 		}
 		return nil
 	}
-	if err := f.copyCheckpoints(ctx, p.from, checkpoints); err != nil {
+	var err error
+	if p.notes, err = f.copyCheckpoints(ctx, p.from, checkpoints); err != nil {
 		// The next --resume would use an incomplete copy.
 		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
 		return status.Errorf(codes.FailedPrecondition, "copy the checkpoints of run %d: %v", p.from.GetId(), err)
@@ -89,23 +90,51 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 }
 
 // copyCheckpoints copies a run's checkpoints into a folder, which is renamed when they are
-// complete.
-func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, into string) error {
+// complete. Of sets that not every rank has written none is copied; notes are for users.
+func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, into string) (notes []string, err error) {
 	if f.Spool != nil {
 		ctx, cancel := context.WithTimeout(ctx, resumeFetchLimit)
 		defer cancel()
 		if err := f.Spool.Fetch(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	aside := filepath.Join(filepath.Dir(into), ".taken-up")
 	if err := os.Mkdir(aside, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.localPath(from.GetCheckpointDir()))}); err != nil {
-		return err
+	source := os.DirFS(f.localPath(from.GetCheckpointDir()))
+	if err := os.CopyFS(aside, untilDone{ctx, source}); err != nil {
+		return nil, err
 	}
-	return os.Rename(aside, into)
+	if notes, err = leaveTornOut(source, aside); err != nil {
+		return nil, err
+	}
+	return notes, os.Rename(aside, into)
+}
+
+// leaveTornOut removes from a copy of checkpoints what not every rank has written, so that all continue from the same step.
+// It returns lines for users.
+func leaveTornOut(source fs.FS, copied string) (notes []string, err error) {
+	torn, err := runfiles.FindTorn(source)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range torn.Names {
+		name = filepath.Join(copied, filepath.FromSlash(name))
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for dir := filepath.Dir(name); dir != copied && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
+		}
+	}
+	for _, why := range torn.Why {
+		notes = append(notes, "checkpoint "+why)
+	}
+	if pattern, _ := runfiles.ApartRanks(source); pattern != "" { // FindTorn has read the folder
+		notes = append(notes, "per-rank files without a step number ("+pattern+"): ranks may differ")
+	}
+	return notes, nil
 }
 
 // fetchShipped serves Fetch for contents of --files and --venv.

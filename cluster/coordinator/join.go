@@ -144,6 +144,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	c.execs.agents[conn.exec] = conn
 	hello.Python = c.relevantPython(hello.GetPython())
 	c.execs.hellos[conn.exec] = hello
+	c.execs.expectUnsent(conn.exec, hello)
 	c.reportJoined(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{

@@ -121,6 +121,9 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 			return nil, status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
 		}
 		plan.status.Continues = continues
+		for _, text := range plan.notes {
+			c.note(text, true)
+		}
 		return c.startPlanned(plan), nil
 	})
 }
@@ -131,6 +134,7 @@ type runPlan struct {
 	status *clusterpb.RunStatus
 	resume []candidate          // the first one with checkpoints is from
 	from   *clusterpb.RunStatus // from whose checkpoints it resumes
+	notes  []string             // about its checkpoints
 	given  []*clusterpb.Shipped // files for the tasks' working directories
 }
 
