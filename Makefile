@@ -173,10 +173,11 @@ test-matrix: .bin/gotestsum $(VENV)/.done .venv-spark35/.done ## Spark 3.5 besid
 .hub/.done: requirements/hub.txt $(VENV)/.done
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
-test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 20 kills of an ApplicationMaster, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
+test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 20 kills of an ApplicationMaster, 300 runs on one cluster, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
+	TFCLUSTER_TEST_RUNS=300 $(PY) -m pytest -q e2e/tests/test_many_runs.py
 	TFCLUSTER_TEST_KILLS=20 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestWholeCheckpoint$$' ./cluster/yarn
 	TFCLUSTER_ROUNDS=5 $(PY) -m pytest -q e2e/tests/test_why.py -k "culprits and not torch"
 	.bin/gotestsum --format testname -- -timeout 10m -count=1 -run 'TestHub$$' ./e2e/lab
