@@ -117,6 +117,9 @@ func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorSta
 	return out
 }
 
+// stoppedLimit is how long tasks wait in a collective call for one whose process is stopped, without --step-timeout.
+const stoppedLimit = 30 * time.Second
+
 // heartbeat records what an executor's task and GPUs use. Loop only.
 func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 	c.execs.gpus[id] = samples.Sum(h.GetGpus())
@@ -140,6 +143,7 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 			c.execs.samples.Add(u, c.execs.gpus[id], now)
 		}
 		stopped[t] = u.GetState() == "T"
+		c.runs.groups.SetStopped(rec.status.GetId(), u.GetTask(), stopped[t], cmp.Or(c.lc.Run().Spec.Options.StepTimeout(), stoppedLimit))
 	}
 	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"maps"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -54,8 +55,9 @@ type group struct {
 	key     string // that members know
 	members map[string]*clusterpb.GroupMember
 	left    string                              // the first member that has left
-	asked   bool                                // the members have been asked for their progress
+	asked   int                                 // how often the members have been asked for their progress
 	said    map[string]*clusterpb.GroupProgress // what they answered
+	stopped map[string]time.Time                // members whose processes are stopped, with the time until which that is accepted
 	over    string                              // why the group is over
 	changed chan struct{}                       // closed and made anew
 }
@@ -81,9 +83,11 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		return err
 	}
 	defer s.leave(g, m)
+	asked := 0
 	for told := (&clusterpb.GroupUpdate{}); ; {
-		update, changed := s.update(g, run)
-		if len(told.GetMembers()) == 0 || update.GetLeft() != told.GetLeft() || update.GetAsks() != told.GetAsks() || update.GetOver() != "" {
+		update, asks, changed := s.update(g, run)
+		update.Asks = asks > asked
+		if len(told.GetMembers()) == 0 || update.GetLeft() != told.GetLeft() || update.GetAsks() || update.GetOver() != "" {
 			members := update.GetMembers()
 			if len(told.GetMembers()) > 0 { // a member connects to them once
 				update.Members, update.Missing, members = nil, nil, told.GetMembers()
@@ -91,7 +95,7 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 			if err := stream.Send(update); err != nil {
 				return err
 			}
-			told = &clusterpb.GroupUpdate{Members: members, Left: update.GetLeft(), Asks: update.GetAsks()}
+			told, asked = &clusterpb.GroupUpdate{Members: members, Left: update.GetLeft()}, asks
 		}
 		if update.GetOver() != "" {
 			<-stream.Context().Done() // it may be asking Fail just now, which knows members alone
@@ -99,6 +103,8 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		}
 		select {
 		case <-changed:
+		case <-s.stoppedUntil(g, m.GetTask()):
+			s.endStopped(stream.Context(), g, m)
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
@@ -122,7 +128,7 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	g := s.groups[key]
 	if g == nil {
 		maps.DeleteFunc(s.groups, func(_ groupKey, old *group) bool { return len(old.members) == 0 })
-		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, said: map[string]*clusterpb.GroupProgress{}, changed: make(chan struct{})}
+		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, said: map[string]*clusterpb.GroupProgress{}, stopped: map[string]time.Time{}, changed: make(chan struct{})}
 		s.groups[key] = g
 	}
 	if g.members[m.GetTask()] != nil {
@@ -138,6 +144,7 @@ func (s *Groups) leave(g *group, m *clusterpb.GroupMember) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(g.members, m.GetTask())
+	delete(g.stopped, m.GetTask())
 	if g.left == "" {
 		g.left = m.GetTask()
 	}
@@ -149,11 +156,11 @@ func (g *group) wake() {
 	g.changed = make(chan struct{})
 }
 
-// update returns what a group's members hear now, and what is closed when that changes.
-func (s *Groups) update(g *group, run Run) (*clusterpb.GroupUpdate, <-chan struct{}) {
+// update returns what a group's members hear now, how often they have been asked, and what is closed when that changes.
+func (s *Groups) update(g *group, run Run) (u *clusterpb.GroupUpdate, asks int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := &clusterpb.GroupUpdate{Left: g.left, Asks: g.asked, Over: g.over}
+	u = &clusterpb.GroupUpdate{Left: g.left, Over: g.over}
 	for _, t := range run.Tasks {
 		if m := g.members[t.Name]; m != nil {
 			u.Members = append(u.Members, m)
@@ -166,5 +173,5 @@ func (s *Groups) update(g *group, run Run) (*clusterpb.GroupUpdate, <-chan struc
 	} else {
 		u.Key = g.key
 	}
-	return u, g.changed
+	return u, g.asked, g.changed
 }

@@ -79,8 +79,8 @@ func (s *Groups) find(run, attempt int32, task string) (*group, error) {
 func (s *Groups) ask(g *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !g.asked {
-		g.asked = true
+	if g.asked == 0 {
+		g.asked = 1
 		g.wake()
 	}
 }
