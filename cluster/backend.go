@@ -151,11 +151,11 @@ type LostBy int
 
 // What ends executors.
 const (
-	LostByEngine    LostBy = iota // the engine, its host or the network ended it, or a signal: a replacement may stay
-	LostByError                   // an error that Cause names: replacements end in the same way until it is corrected
-	LostByMemory                  // it used more memory than it was granted
-	LostByScheduler               // the engine took it away from a program without fault: preempted, or its node was lost
-	LostByKill                    // somebody ended the whole application or session: a user, or an administrator
+	LostByEngine LostBy = iota // the engine, its host or the network ended it, or a signal: a replacement may stay
+	LostByError                // an error that Cause names: replacements end in the same way until it is corrected
+	LostByMemory               // it used more memory than it was granted
+	LostByHost                 // its host was lost or is silent, or the engine gave it to others (preemption)
+	LostByKill                 // somebody ended the whole application or session: a user, or an administrator
 )
 
 // Lost means that an executor has ended, with the engine's reason.

@@ -128,11 +128,11 @@ func TestTrust(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("dir = \"results\"\n")
+	write("dir = \"results\" # \u202e\n")
 	if _, err := run("reserve"); err == nil {
 		t.Error("a stranger's file sets --dir")
 	}
-	if rec, err := run("trust"); err != nil || !strings.Contains(rec.settle(), `dir = "results"`) {
+	if rec, err := run("trust"); err != nil || !strings.Contains(rec.settle(), `dir = "results" # \u202e`) {
 		t.Errorf("trust shows %q, %v", rec.settle(), err)
 	}
 	if _, err := run("reserve"); err != nil {

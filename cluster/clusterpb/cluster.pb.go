@@ -6613,7 +6613,8 @@ type RunStatus struct {
 	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run, interrupted by a driver's death, that this one continues; 0: none
 	WantsData       bool                   `protobuf:"varint,33,opt,name=wants_data,json=wantsData,proto3" json:"wants_data,omitempty"`                                                     // every task that trains waits for `train DATA`, evaluate or inference
 	Stall           string                 `protobuf:"bytes,34,opt,name=stall,proto3" json:"stall,omitempty"`                                                                               // which tasks hold the run up, one line; "" while it makes steps
-	Losses          int32                  `protobuf:"varint,35,opt,name=losses,proto3" json:"losses,omitempty"`                                                                            // restarts because the engine took an executor away
+	Losses          int32                  `protobuf:"varint,35,opt,name=losses,proto3" json:"losses,omitempty"`                                                                            // restarts because an executor was taken away: its host was lost, or the engine gave it to others
+	Ranks           int32                  `protobuf:"varint,36,opt,name=ranks,proto3" json:"ranks,omitempty"`                                                                              // tasks that train: chief and workers; 0 in records of runs that did not begin
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6861,6 +6862,13 @@ func (x *RunStatus) GetStall() string {
 func (x *RunStatus) GetLosses() int32 {
 	if x != nil {
 		return x.Losses
+	}
+	return 0
+}
+
+func (x *RunStatus) GetRanks() int32 {
+	if x != nil {
+		return x.Ranks
 	}
 	return 0
 }
@@ -9566,7 +9574,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xe4\b\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xfa\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -9605,7 +9613,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"wants_data\x18! \x01(\bR\twantsData\x12\x14\n" +
 	"\x05stall\x18\" \x01(\tR\x05stall\x12\x16\n" +
-	"\x06losses\x18# \x01(\x05R\x06losses\x1aT\n" +
+	"\x06losses\x18# \x01(\x05R\x06losses\x12\x14\n" +
+	"\x05ranks\x18$ \x01(\x05R\x05ranks\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +

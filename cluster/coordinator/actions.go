@@ -70,7 +70,8 @@ func (c *Coordinator) recordRestarts() {
 	if lr == nil {
 		return
 	}
-	if rec := c.runs.find(lr.Spec.ID); rec != nil && int32(lr.Restarts) != rec.status.GetRestarts() && rec.over.IsZero() {
+	if rec := c.runs.find(lr.Spec.ID); rec != nil && rec.over.IsZero() &&
+		(int32(lr.Restarts) != rec.status.GetRestarts() || int32(lr.Losses) != rec.status.GetLosses()) {
 		c.lastStatus(rec)
 		c.writeRecord(rec)
 	}

@@ -193,6 +193,7 @@ func (c *Coordinator) continuation(ctx context.Context, req *clusterpb.StartRequ
 	return further, c.call(ctx, func() {
 		if rec := c.runs.find(before); rec != nil {
 			further.Options.MaxRestarts = max(0, c.runs.restartsLeft(rec)-1)
+			further.Options.MaxLosses = max(0, further.GetOptions().GetMaxLosses()-rec.status.GetLosses())
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
@@ -27,6 +29,7 @@ type files struct {
 	receiver *runfiles.Receiver // receives the files of executors with their own disks
 	shipped  *ship.Store        // contents of --files and --venv for executors
 	events   eventLooks
+	ranks    int32 // tasks of this cluster that train
 }
 
 // localPath returns the path on this host of a file or folder below the cluster's directory;
@@ -107,7 +110,7 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 	if err := os.CopyFS(aside, untilDone{ctx, source}); err != nil {
 		return nil, err
 	}
-	if notes, err = leaveTornOut(source, aside); err != nil {
+	if notes, err = leaveTornOut(source, aside, int(cmp.Or(from.GetRanks(), f.ranks))); err != nil {
 		return nil, err
 	}
 	return notes, os.Rename(aside, into)
@@ -115,8 +118,8 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 
 // leaveTornOut removes from a copy of checkpoints what not every rank has written, so that all continue from the same step.
 // It returns lines for users.
-func leaveTornOut(source fs.FS, copied string) (notes []string, err error) {
-	torn, err := runfiles.FindTorn(source)
+func leaveTornOut(source fs.FS, copied string, ranks int) (notes []string, err error) {
+	torn, err := runfiles.FindTorn(os.DirFS(copied), ranks)
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +134,20 @@ func leaveTornOut(source fs.FS, copied string) (notes []string, err error) {
 	for _, why := range torn.Why {
 		notes = append(notes, "checkpoint "+why)
 	}
-	if pattern, _ := runfiles.ApartRanks(source); pattern != "" { // FindTorn has read the folder
+	if pattern, _ := runfiles.ApartRanks(source); pattern != "" { // the copies are all new
 		notes = append(notes, "per-rank files without a step number ("+pattern+"): ranks may differ")
 	}
 	return notes, nil
+}
+
+// trains returns how many tasks of roles train: chief and workers.
+func trains(roles []*clusterpb.Role) (n int32) {
+	for _, r := range roles {
+		if r.GetName() == cluster.Chief || r.GetName() == cluster.Worker {
+			n += r.GetCount()
+		}
+	}
+	return n
 }
 
 // fetchShipped serves Fetch for contents of --files and --venv.

@@ -178,6 +178,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	st := &clusterpb.RunStatus{
 		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: manifest.RedactWords(wordsOf(req.GetProgram())),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
+		Ranks: c.files.ranks,
 	}
 	c.files.setPaths(st)
 	c.runs.planning = true

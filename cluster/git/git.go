@@ -22,7 +22,7 @@ func State(ctx context.Context, folder string) *clusterpb.GitCommit {
 	if err != nil {
 		return nil
 	}
-	args := slices.Concat(harmless, filters, []string{"status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all"})
+	args := slices.Concat(harmless, filters, []string{"status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty"})
 	out, err := run(ctx, folder, args)
 	if err != nil {
 		return nil
@@ -79,6 +79,6 @@ func run(ctx context.Context, folder string, args []string) (*bytes.Buffer, erro
 	cmd := exec.CommandContext(ctx, "git", args...)
 	var out bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.WaitDelay = folder, &out, 100*time.Millisecond
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0")
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none")
 	return &out, cmd.Run()
 }

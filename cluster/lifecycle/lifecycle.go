@@ -142,11 +142,11 @@ func (l *Machine) timer(name string) {
 		}
 	case strings.HasPrefix(name, "silent "):
 		if x := l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.State == ExecutorSilent {
-			cause := fmt.Sprintf("no heartbeat for %s: its host is down, stopped or cut off from the driver", l.limits.Heartbeat)
+			by, cause := cluster.LostByHost, fmt.Sprintf("no heartbeat for %s: its host is down, stopped or cut off from the driver", l.limits.Heartbeat)
 			if x.agent.sudden {
-				cause = "its agent ended without a report: it was killed, or its host is down"
+				by, cause = cluster.LostByEngine, "its agent ended without a report: it was killed, or its host is down"
 			}
-			l.lose(x, cluster.LostByEngine, cause)
+			l.lose(x, by, cause)
 		}
 	case strings.HasPrefix(name, "unknown "):
 		l.unknown(l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "unknown "))))

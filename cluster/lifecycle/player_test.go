@@ -86,7 +86,7 @@ func (p *player) do(line string) error {
 		}
 		p.step(BackedOff{attempts, "another is half filled too"})
 	case "lost":
-		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "scheduler": cluster.LostByScheduler, "kill": cluster.LostByKill}[opts["by"]]
+		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost, "kill": cluster.LostByKill}[opts["by"]]
 		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, by, strings.Join(words[1:], " ")})
 	case "join":
 		attempt, err := strconv.Atoi(word(1))

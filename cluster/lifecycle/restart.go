@@ -31,19 +31,19 @@ func (l *Machine) rootCause(t *Task, summary string) {
 // restarts are how often all tasks of a run were started again.
 type restarts struct {
 	Restarts int
-	Losses   int // because the engine took an executor away, which Restarts does not count
+	Losses   int // because an executor was taken away, which Restarts does not count
 }
 
 // countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
-// restarts at all does so apart from that, up to --max-losses, where the engine took the task's executor away: a program
-// without fault would end after as many preemptions as it may fail.
+// restarts at all does so apart from that, up to --max-losses, where the task's executor was taken away: a program
+// without fault would end after as many preemptions as it may fail. Where somebody ended the application nothing restarts.
 func (l *Machine) countRestart(t *Task) string {
 	r, x := l.run, l.Executor(t.exec)
 	restarts, losses := int(r.Spec.Options.GetMaxRestarts()), int(r.Spec.Options.GetMaxLosses())
 	switch {
-	case restarts == 0:
+	case restarts == 0, x != nil && x.State == ExecutorLost && x.loss.by == cluster.LostByKill:
 		return ""
-	case x != nil && x.State == ExecutorLost && x.loss.by == cluster.LostByScheduler && r.Losses < losses:
+	case x != nil && x.takenAway() && r.Losses < losses:
 		r.Losses++
 		return fmt.Sprintf("loss %d of %d", r.Losses, losses)
 	case r.Restarts < restarts:
@@ -51,6 +51,12 @@ func (l *Machine) countRestart(t *Task) string {
 		return fmt.Sprintf("restart %d of %d", r.Restarts, restarts)
 	}
 	return ""
+}
+
+// takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or the
+// engine gave it to others.
+func (x *Executor) takenAway() bool {
+	return x.State == ExecutorSilent && !x.agent.sudden || x.State == ExecutorLost && x.loss.by == cluster.LostByHost
 }
 
 // restartAll ends every task and launches all of them again once the executors are ready.

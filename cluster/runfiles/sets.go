@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -28,12 +27,11 @@ type checkpointFile struct {
 }
 
 // FindTorn returns the files below a folder of checkpoints that are newer than the newest whole set. A set is what has one
-// step in its names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It is whole if each rank that wrote in the sets
-// before has written here, and nothing of it is incomplete. Files without a step, and what TensorFlow's state file lists, are
-// never left out.
-func FindTorn(folder fs.FS) (Torn, error) {
+// step in its names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It is whole if each of the run's ranks that wrote in
+// the sets before has written here: an earlier run may have had more ranks. Files without a step, and what TensorFlow's
+// state file lists, are never left out.
+func FindTorn(folder fs.FS, ranks int) (Torn, error) {
 	sets := map[string]map[int][]checkpointFile{} // by series and number
-	partial := map[string]bool{}                  // series and number of files that are on their way
 	listed := map[string]bool{}
 	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -48,13 +46,7 @@ func FindTorn(folder fs.FS) (Torn, error) {
 				listed[prefix] = true
 			}
 		}
-		final := path.Join(path.Dir(name), strings.TrimPrefix(path.Base(name), partPrefix))
-		f, ok := setOf(final)
-		switch {
-		case !ok:
-		case final != name:
-			partial[fmt.Sprint(f.series, f.number)] = true
-		default:
+		if f, ok := setOf(name); ok && !temporaryName().MatchString(name) {
 			if sets[f.series] == nil {
 				sets[f.series] = map[int][]checkpointFile{}
 			}
@@ -65,22 +57,17 @@ func FindTorn(folder fs.FS) (Torn, error) {
 	var torn Torn
 	for _, series := range slices.Sorted(maps.Keys(sets)) {
 		numbers := slices.Sorted(maps.Keys(sets[series]))
-		for i := len(numbers) - 1; i >= 0; i-- {
-			files := sets[series][numbers[i]]
-			why := ""
-			if partial[fmt.Sprint(series, numbers[i])] {
-				why = "a file of it is incomplete"
-			} else {
-				var before [][]checkpointFile
-				for _, n := range numbers[:i] {
-					before = append(before, sets[series][n])
-				}
-				why = lacks(files, before)
+		for i, number := range slices.Backward(numbers) {
+			files := sets[series][number]
+			var before [][]checkpointFile
+			for _, n := range numbers[:i] {
+				before = append(before, sets[series][n])
 			}
+			why := lacks(files, before, ranks)
 			if why == "" || slices.ContainsFunc(files, func(f checkpointFile) bool { return isListed(f.name, listed) }) {
 				break // older ones are whole, or of no use to a restart
 			}
-			torn.Why = append(torn.Why, fmt.Sprintf("%s%d is left out: %s", series, numbers[i], why))
+			torn.Why = append(torn.Why, fmt.Sprintf("%s%d is left out: %s", series, number, why))
 			for _, f := range files {
 				torn.Names = append(torn.Names, f.name)
 			}
@@ -100,7 +87,7 @@ func isListed(name string, listed map[string]bool) bool {
 
 // lacks returns what a set lacks beside those before it: of what several ranks write there, fewer have written here. The
 // one before may be torn, too.
-func lacks(set []checkpointFile, before [][]checkpointFile) string {
+func lacks(set []checkpointFile, before [][]checkpointFile, ranks int) string {
 	have, had := perPattern(set), map[string]int{}
 	for _, older := range before {
 		for pattern, n := range perPattern(older) {
@@ -108,11 +95,22 @@ func lacks(set []checkpointFile, before [][]checkpointFile) string {
 		}
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(had)) {
-		if had[pattern] > 1 && have[pattern] < had[pattern] {
-			return fmt.Sprintf("it has %d of %d files %s", have[pattern], had[pattern], path.Base(pattern))
+		if n := min(had[pattern], ranks); have[pattern] < n && byRank(pattern) {
+			return fmt.Sprintf("it has %d of %d files %s", have[pattern], n, path.Base(pattern))
 		}
 	}
 	return ""
+}
+
+// byRank reports whether a pattern has the number of a rank or a part, not of a sample or a fold, of which a set may have
+// any number.
+func byRank(pattern string) bool {
+	for at, c := range pattern {
+		if c == '#' && ofRanks().MatchString(pattern[:at]) {
+			return true
+		}
+	}
+	return false
 }
 
 func perPattern(set []checkpointFile) map[string]int {
@@ -130,7 +128,7 @@ var (
 		return regexp.MustCompile(`(?i)(step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?$`)
 	})
 	ofRanks = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(rank|worker|chief|ps|task|shard|part|proc|node|gpu|data|of|dp|mp|tp|pp)[-_.=]?$`)
+		return regexp.MustCompile(`(?i)(rank|worker|chief|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|(^|[-_./])[wr])[-_.=]?$`)
 	})
 )
 
@@ -192,4 +190,5 @@ func ApartRanks(folder fs.FS) (pattern string, err error) {
 }
 
 func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
-func later(a, b time.Time) time.Time   { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
+
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -24,6 +24,7 @@ var exitStatuses = map[int32]string{
 	-105:  "its container was released",
 	-106:  "its container was ended by the ResourceManager",
 	-107:  "its application had ended",
+	-108:  "its NodeManager gave its place to others",
 }
 
 // exitCause returns why a container ended, in one line.
@@ -52,8 +53,8 @@ func lostBy(status int32) cluster.LostBy {
 	switch {
 	case status == -103, status == -104:
 		return cluster.LostByMemory
-	case status == -100, status == -101, status == -102:
-		return cluster.LostByScheduler
+	case status == -100, status == -101, status == -102, status == -106, status == -108:
+		return cluster.LostByHost
 	case status == -1000, status > 0 && status <= 128:
 		return cluster.LostByError
 	}

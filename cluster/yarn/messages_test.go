@@ -68,8 +68,8 @@ func TestExitCause(t *testing.T) {
 		{1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused", cluster.LostByError},
 		{137, "", "its agent was killed by signal 9", cluster.LostByEngine},
 		{-1000, "", "its node could not prepare its container", cluster.LostByError},
-		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node", cluster.LostByScheduler},
-		{-102, "", "YARN gave its container to another application (preempted)", cluster.LostByScheduler},
+		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node", cluster.LostByHost},
+		{-102, "", "YARN gave its container to another application (preempted)", cluster.LostByHost},
 	} {
 		if got := exitCause(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.diagnostics}); got != tt.want {
 			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.diagnostics, got, tt.want)

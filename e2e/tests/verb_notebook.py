@@ -60,6 +60,7 @@ RUNNING = (r"· running ·", r"· starting ·")  # of a run's view that has ende
 CASES = [
     Case("%tfcluster help", (r"^  reserve +\S",)),
     Case("%tfcluster version", (r"this program: tfcluster \d",)),
+    Case("%tfcluster trust --revoke", (r"tfcluster\.toml is not trusted",)),
     Case("%tfcluster doctor", (r"ipykernel +\d", r"cloudpickle +\d")),
     Case(
         "%tfcluster reserve --backend local --workers 2 --no-zygote --framework none --name verbs --idle 5m",

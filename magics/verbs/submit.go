@@ -30,7 +30,7 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, progress.giveUp(m, true)
+			return nil, progress.giveUp(stream.Handle, true)
 		case u := <-stream.Updates:
 			if u.Err != nil {
 				if err := stream.Reopen(u.Err); err != nil {
@@ -84,7 +84,10 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 // codeOfEnd returns the exit code for an application that ended without a run, by what its engine or its driver says of
 // its end: as the attached command would have ended.
 func codeOfEnd(state string) int {
-	if strings.Contains(state, "not reserved within") {
+	switch {
+	case strings.HasPrefix(state, "killed"):
+		return 137
+	case strings.Contains(state, "not reserved"):
 		return 75
 	}
 	return 69

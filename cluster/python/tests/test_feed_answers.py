@@ -122,3 +122,19 @@ def test_a_program_that_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_answers, "PATIENCE", 60)
     with pytest.raises(RuntimeError, match="before you read the next one"):
         answers.await_some()
+
+
+def test_lists_of_results_keep_their_types() -> None:
+    """A list of NumPy's values or of arrays has their type; what has an array is taken for it."""
+
+    class Tensor:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.ones(2, "float32")
+
+    for values, kind in (
+        ([np.float32(1), np.float32(2)], "float"),
+        (list(np.zeros((3, 4), "uint8")), "fixed_size_list<item: uint8>[4]"),
+        ([Tensor(), Tensor()], "fixed_size_list<item: float>[2]"),
+        ([np.zeros(2), np.zeros(3)], "list<item: double>"),
+    ):
+        assert str(feed_answers.batch_of(values, wrong).column(0).type) == kind

@@ -40,7 +40,7 @@ def test_forms(records: list[Any], names: list[str], dtypes: list[str], shapes: 
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [
-        (1, "text", "column '', partition 3, row 1: 'text' is text, 1 in row 0 is int; in the first"),
+        (1, "text", "column '', partition 3, row 1: 'text' is text, 1 before it is int; in the first"),
         (
             (1, 2),
             (1,),
@@ -54,7 +54,11 @@ def test_forms(records: list[Any], names: list[str], dtypes: list[str], shapes: 
         ({"a": 1}, {"b": 1}, "partition 3, row 1 has no 'a', which the first record of DATA has"),
         ({"a": 1}, 1, "partition 3, row 1 is of type int, but the first record of DATA is a dict"),
         (np.zeros(2), np.zeros((2, 2)), "column '', partition 3, row 1: an array of shape (2, 2), an array of"),
-        (np.zeros(2, "i8"), np.full(2, 1j), "column '', partition 3, row 1: an array of complex128, int64 in the rows"),
+        (
+            np.zeros(2, "i8"),
+            np.full(2, 1j),
+            "column '', partition 3, row 1: an array of complex128: cast it to a number",
+        ),
         (1, 2.5, "column '', partition 3, row 1: 2.5 is double; in the first record of DATA it is int64"),
         (np.float32(1), 1e300, "column '', partition 3, row 1: 1e+300 is double"),
         (np.zeros(2, "i1"), np.full(2, 300), "column '', partition 3, row 1: 300 is int64"),

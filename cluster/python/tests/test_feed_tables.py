@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import tables
@@ -63,3 +64,55 @@ def test_tables_at_random() -> None:
 def _in_pieces(case: tables.Case) -> bool:
     """Whether it is an iterator, of which only the first batch is there when it is described."""
     return hasattr(case.value, "__next__")
+
+
+MASKED = np.ma.array([1.5, 2.5], mask=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"x": list(MASKED)}, "row 0: NULL"),
+        ({"x": pd.Series(list(MASKED), dtype=object)}, "row 0: NULL"),
+        ({"x": [[MASKED, MASKED]]}, "row 0: NULL"),
+        ({"x": [1.5, True]}, "row 1: True is bool, 1.5 before it is float"),
+        ({"x": [[1.5, 2.5], [1.5, True]]}, "row 1: True is bool"),
+        ({"x": [1, np.bool_(True)]}, "row 1: True is bool"),
+        (pa.table({"x": pa.array([b"0" * 16], pa.uuid())}), "give its storage"),
+        (pd.DataFrame({"x": [np.array([1j]), np.array([2j])]}), "row 0: an array of complex128: cast it"),
+        (pd.DataFrame([[1, 2]], columns=["", ""]), "two columns ''"),
+        ({"x": pa.table({"a": [1]})}, "give an array"),
+        (
+            iter([pa.table({"x": pa.array([b"ab"], pa.binary(2))}), pa.table({"x": pa.array([b"abc"], pa.binary(3))})]),
+            "row 0: it is fixed_size_binary[3]",
+        ),
+    ],
+)
+def test_refused(value: Any, says: str) -> None:
+    """Values that libraries convert silently are refused with their row."""
+    with pytest.raises((UsageError, feed_source.Refused)) as refused:
+        fed(value)
+    assert says in str(refused.value)
+
+
+def test_an_array_that_is_filled_again() -> None:
+    """Each batch of an iterator is as it was when it was given, also beside the results of inference."""
+    buffer = np.zeros(3)
+
+    def batches() -> Any:
+        for n in range(3):
+            buffer[:] = n
+            yield buffer
+
+    source = feed_notebook.describe(batches(), {})
+    assert isinstance(source, feed_notebook.Batches)
+    source.taken = []
+    made = list(source._taken(0))
+    assert [b.column(0).to_pylist() for b in made] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+    assert [batch.tolist() for _, batch in source.taken] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+
+
+def test_what_is_encoded_has_its_own_size() -> None:
+    """A partition is as large as its values, not as its codes."""
+    source = feed_notebook.describe(pd.DataFrame({"x": ["a" * 1000] * 100}).astype("category"), {})
+    assert isinstance(source, feed_notebook.Parts) and source._batch < (100 << 20) // 1000

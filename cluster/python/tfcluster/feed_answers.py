@@ -230,8 +230,13 @@ def _size_of_record(shape: Sequence[int]) -> int:
 
 def _objects(name: str, values: list[Any]) -> Any:
     """Results of Python's types as an array of Arrow, of which each list may have another length."""
+    import numpy as np
+
+    values = [np.asarray(v) if hasattr(v, "__array__") and not isinstance(v, np.generic) else v for v in values]
+    if len({v.shape for v in values if isinstance(v, np.ndarray)}) > 1:  # rows of different lengths
+        values = [v.tolist() if isinstance(v, np.ndarray) else v for v in values]
     try:
-        column = feed_values.of_objects([v.tolist() if hasattr(v, "tolist") else v for v in values])
+        column = feed_values.of_objects(values)
     except feed_arrow.Unfit as e:
         if str(e) == feed_arrow.NULL:
             raise RuntimeError(f"main_fun gave None as {name}: give one result for each record") from None

@@ -67,11 +67,13 @@ def plain_type(kind: Any) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.bool8":
             return pa.bool_()
-        inner = kind.storage_type
-        for size in reversed(_tensor_shape(kind) or ()):
-            inner = pa.list_(item(inner), size) if inner is kind.storage_type else pa.list_(inner, size)
-        return kind if inner is kind.storage_type else inner
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        if (shape := _tensor_shape(kind)) is None:
+            return kind
+        inner = item(kind.storage_type)
+        for size in reversed(shape):
+            inner = pa.list_(inner, size)
+        return inner
+    if pa.types.is_dictionary(kind) or _is(kind, "is_run_end_encoded"):
         return plain_type(kind.value_type)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(plain_type(kind.value_type), kind.list_size)
@@ -166,7 +168,7 @@ def _decoded(column: Any) -> Any:
             return column if shape is None else of_shape(column.storage.flatten(), (len(column), *shape))
         if pa.types.is_dictionary(kind):
             column = column.dictionary_decode()
-        elif pa.types.is_run_end_encoded(kind):
+        elif _is(kind, "is_run_end_encoded"):
             column = pc.run_end_decode(column)
         elif _is(kind, "is_string_view"):
             return column.cast(pa.large_string())

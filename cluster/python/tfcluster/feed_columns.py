@@ -91,7 +91,17 @@ def rows(columns: Mapping[str, Any]) -> int:
 
 
 def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns as arrays that can be written to and refer to nothing else."""
+    """The columns as arrays that can be written to and refer to nothing else; those that are so already as they are."""
     import numpy as np
 
-    return {name: np.array(values) for name, values in columns.items()}
+    def own(values: Any) -> Any:
+        return values if values.flags.owndata and values.flags.writeable else np.array(values)
+
+    return {name: own(values) for name, values in columns.items()}
+
+
+def copied(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns as arrays that nothing else refers to; text, which is not written to, as it is."""
+    import numpy as np
+
+    return {name: values if values.dtype == object else np.array(values) for name, values in columns.items()}

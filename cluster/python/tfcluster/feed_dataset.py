@@ -39,8 +39,10 @@ def make(feed: DataFeed, batch_size: int) -> Any:
     pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"
     if plan.get("mode") == "inference" and feed.should_stop():
         return tf.data.Dataset.range(0)  # this worker has no record, and nothing to answer
-    sample = _first(feed)
-    signature = tf.nest.map_structure(lambda v: _spec(tf, v), _element(feed, sample, 1 if pad else None))
+    sample = feed_columns.cut(_first(feed), 0, 1)
+    signature = tf.nest.map_structure(
+        lambda v: _spec(tf, v), _element(feed, feed_columns.cut(sample, 0, 1), 1 if pad else None)
+    )
     if plan.get("mode") == "inference":  # every batch is to be answered: none is left out, padded or kept back
         return tf.data.Dataset.from_generator(lambda: _answered(feed, batch_size), output_signature=signature)
     steps = _Steps(feed, batch_size)
@@ -77,7 +79,7 @@ def _element(feed: DataFeed, columns: dict[str, Any], weight: float | None) -> A
     """What the program gets of records; with a weight as (features, label, weight)."""
     import numpy as np
 
-    element = feed._paired(feed_columns.owned(columns))
+    element = feed._paired(feed_columns.copied(columns))
     if weight is None:
         return element
     weights = np.full(feed_columns.rows(columns), weight, dtype=np.float32)

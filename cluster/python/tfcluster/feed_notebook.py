@@ -153,6 +153,13 @@ class Records(Parts):
         self.unnamed = table.unnamed
 
 
+def _kept(batch: Any) -> Any:
+    """A batch as it is now: a program may fill the same array again for the next one."""
+    if isinstance(batch, Mapping):
+        return {name: _kept(values) for name, values in batch.items()}
+    return batch.copy() if feed_tables.library(batch) in ("numpy", "pandas") else batch
+
+
 class Batches(Parts):
     """An iterator of batches, each of which is a table. It is read once; the first batch that has records shows the
     columns, their types and shapes."""
@@ -196,7 +203,7 @@ class Batches(Parts):
                 if batch is _END:
                     return
                 if self.taken is not None:
-                    self.taken.append((partition, batch))
+                    self.taken.append((partition, _kept(batch)))
                 self._number += 1
                 records = self._like_first(batch)
             yield records

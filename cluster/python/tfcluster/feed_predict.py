@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tfcluster import feed_arrow
 from tfcluster.feed_link import FAULT, Link, Memory, Stopped
 from tfcluster.feed_source import Order, Refused, _after, _connect, _parts, _put, checked
 
@@ -289,10 +290,7 @@ def nested(values: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    column = pa.array(np.ascontiguousarray(values).reshape(-1))
-    for size in reversed(values.shape[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, size)
-    return column
+    return feed_arrow.of_shape(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape)
 
 
 def spark_column(column: Any) -> Any:

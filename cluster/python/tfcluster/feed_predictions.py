@@ -20,6 +20,7 @@ from tfcluster import (
     feed_source,
     feed_spark,
     feed_tables,
+    feed_values,
     spark_gpus,
 )
 from tfcluster.errors import UsageError
@@ -115,7 +116,7 @@ def _column(values: Any) -> Any:
 
     if values.dtype.kind in "OSU":
         return pa.array(values.tolist())
-    return feed_predict.nested(values)
+    return feed_values.of_numpy(values)
 
 
 class _Arrays(_Kind):

@@ -259,15 +259,15 @@ def checked(
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        columns = []
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        columns, given = [], batch.columns
+        for name, column in zip(batch.schema.names, given, strict=True):
             try:
                 columns.append(_fitted(order, name, column, widths[name]))
             except feed_arrow.Unfit as e:
                 raise Refused(f"column {name!r}, partition {partition}, row {row + e.row}: {e}") from None
             if nan is not None and (count := feed_arrow.count_nan(columns[-1])):
                 nan[name] += count
-        same = all(one is other for one, other in zip(columns, batch.columns, strict=True))
+        same = all(one is other for one, other in zip(columns, given, strict=True))
         yield batch if same else pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         row += batch.num_rows
 

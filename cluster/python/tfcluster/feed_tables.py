@@ -97,7 +97,8 @@ def not_a_table(value: Any, plan: Mapping[str, Any]) -> str:
 
 def distinct(names: Sequence[str]) -> None:
     """UsageError where two columns have one name."""
-    if twice := next((name for n, name in enumerate(names) if name in names[:n]), None):
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
         raise UsageError(f"it has two columns {twice!r}: rename one of them")
 
 
@@ -173,8 +174,12 @@ def _column(values: Any, words: feed_data.Words, own: bool) -> Column:
         values = _of_pandas(values, words)
     elif isinstance(values, list | tuple | range):
         values = _objects(list(values), words)
+    elif hasattr(values, "to_arrow"):  # polars
+        values = values.to_arrow()
     elif words.library != "pyarrow":
         values = np.asanyarray(values)
+    if not isinstance(values, np.ndarray | pa.Array | pa.ChunkedArray):
+        raise _Unfed(f"a {type(values).__name__}", "give an array")
     if isinstance(values, np.ndarray):
         return _of_numpy(values, words, own)
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
@@ -186,7 +191,9 @@ def _of_pandas(series: Any, words: feed_data.Words) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    kind = getattr(series, "dtype", None)
+    if not hasattr(series, "dtype"):  # a frame
+        return np.asarray(series)
+    kind = series.dtype
     if isinstance(kind, np.dtype):
         return series.to_numpy() if kind.kind != "O" else _objects(series.tolist(), words)
     if type(kind).__name__ == "SparseDtype":
@@ -242,16 +249,20 @@ def _of_arrow(values: Any, words: feed_data.Words) -> Column:
     if not feed_arrow.family(kind):
         raise _Unfed(values.type, words.remedy(kind))
     widths: list[int] = []
-    begin = 0
+    begin = nbytes = 0
+    plain = kind == values.type
     for chunk in values.chunks:
-        try:
-            feed_arrow.fitted(chunk, widths)
-        except Unfit as e:
-            raise Unfit(begin + e.row, str(e)) from None
+        step = len(chunk) if plain else _CHECKED  # what is encoded may be much larger
+        for at in range(0, len(chunk), max(step, 1)):
+            try:
+                fitted = feed_arrow.fitted(chunk.slice(at, step), widths)
+            except Unfit as e:
+                raise Unfit(begin + at + e.row, str(e)) from None
+            nbytes += fitted.nbytes
         begin += len(chunk)
 
     def part(begin: int, end: int) -> Any:
         chunks = [feed_arrow.fitted(chunk, widths) for chunk in values.slice(begin, end - begin).chunks]
         return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
 
-    return Column(len(values), values.nbytes, part)
+    return Column(len(values), nbytes, part)

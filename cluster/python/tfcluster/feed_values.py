@@ -7,6 +7,7 @@ standard library, NumPy and pyarrow alone.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,8 @@ def of_objects(values: Sequence[Any], kind: Any = None) -> Any:
     """
     import numpy as np
 
-    values = [v.item() if isinstance(v, np.ndarray) and not v.ndim else v for v in values]
+    if any(isinstance(v, np.ndarray) and not v.ndim for v in values):
+        values = [v.item() if isinstance(v, np.ndarray) and not v.ndim and not _missing(v) else v for v in values]
     column = _stacked(values) if any(isinstance(v, np.ndarray) for v in values) else _typed(_inferred(values))
     return column if kind is None else exactly(column, kind, values)
 
@@ -70,30 +72,40 @@ def _typed(column: Any) -> Any:
 _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # None, and pandas' and NumPy's
 
 
+def _missing(value: Any) -> bool:
+    """Whether it stands for no value."""
+    return type(value).__name__ in _MISSING
+
+
 def _kind_of(value: Any) -> str:
     """The family of a value of Python; "NULL", "list", or the name of its type."""
+    if _missing(value):
+        return "NULL"
+    return next((name for name, kinds in _kinds() if isinstance(value, kinds)), type(value).__name__)
+
+
+@functools.cache
+def _kinds() -> tuple[tuple[str, tuple[type, ...]], ...]:
     import numpy as np
 
-    if type(value).__name__ in _MISSING:
-        return "NULL"
-    if isinstance(value, np.ndarray | list | tuple):
-        return "list"
-    for name, kinds in (
-        ("bool", bool | np.bool_),
-        ("int", int | np.integer),
-        ("float", float | np.float16 | np.float32 | np.float64),
-        ("text", str),
-        ("bytes", bytes | bytearray | memoryview),
-    ):
-        if isinstance(value, kinds):
-            return name
-    return type(value).__name__
+    return (
+        ("list", (np.ndarray, list, tuple)),
+        ("bool", (bool, np.bool_)),
+        ("int", (int, np.integer)),
+        ("float", (float, np.float16, np.float32, np.float64)),
+        ("text", (str,)),
+        ("bytes", (bytes, bytearray, memoryview)),
+    )
 
 
 def _inferred(values: Sequence[Any]) -> Any:
     """Objects other than arrays of NumPy, in the first type that takes all exactly."""
     import pyarrow as pa
 
+    types = set(map(type, values))
+    if types & {list, tuple}:
+        _no_masks(values)
+        types |= {kind for v in values if isinstance(v, list | tuple) for kind in map(type, v)}
     column = None
     try:
         column = pa.array(values, from_pandas=False)
@@ -101,11 +113,22 @@ def _inferred(values: Sequence[Any]) -> Any:
         with contextlib.suppress(OverflowError):
             if {_kind_of(v) for v in values} == {"int"}:
                 column = pa.array(values, pa.uint64())
-    if column is None or column.null_count or family(column.type) in ("text", "bytes"):  # Arrow takes text as bytes
+    if column is None or column.null_count or len(types - {list}) > 1:  # Arrow takes text as bytes, and bool as numbers
         _alike(values)
     if column is None:
         raise Unfit(*_alone(values))
     return column
+
+
+def _no_masks(values: Sequence[Any]) -> None:
+    """Unfit at a list with an array that has masked values: Arrow takes what is below the mask."""
+    import numpy as np
+
+    for row, value in enumerate(values):
+        if not isinstance(value, list | tuple) or np.ma.MaskedArray not in set(map(type, value)):
+            continue
+        if any(np.ma.is_masked(each) for each in value):
+            raise Unfit(row, NULL)
 
 
 def _alike(values: Sequence[Any]) -> None:
@@ -120,7 +143,7 @@ def _alike(values: Sequence[Any]) -> None:
     first = kinds[0] if kinds else ""
     for row, kind in enumerate(kinds):
         if kind != first and {kind, first} != {"int", "float"}:
-            raise Unfit(row, f"{_short(values[row])} is {kind}, {_short(values[0])} in row 0 is {first}")
+            raise Unfit(row, f"{_short(values[row])} is {kind}, {_short(values[0])} before it is {first}")
     if first == "list" and any(len(v) for v in values):
         ends = np.cumsum([len(v) for v in values])
         try:
@@ -155,7 +178,7 @@ def _stacked(values: Sequence[Any]) -> Any:
 
     arrays: list[Any] = []
     for row, value in enumerate(values):
-        if type(value).__name__ in _MISSING:
+        if _missing(value):
             raise Unfit(row, NULL)
         try:
             of_list = of_objects(value).to_numpy(zero_copy_only=False) if isinstance(value, list | tuple) else value
@@ -172,6 +195,8 @@ def _stacked(values: Sequence[Any]) -> Any:
     types = {array.dtype.newbyteorder("=") for array in arrays}
     numbers = [array.dtype.kind in "iuf" for array in arrays]
     for row, array in enumerate(arrays):
+        if array.dtype.kind not in "biufSUO" or array.dtype.kind == "f" and array.dtype.itemsize > 8:
+            raise Unfit(row, f"an array of {array.dtype}: cast it to a number or string")
         if array.dtype.kind != arrays[0].dtype.kind and not (numbers[row] and numbers[0]):
             raise Unfit(row, f"an array of {array.dtype}, {arrays[0].dtype} in the rows before: cast all to one type")
     stack = np.ma.stack if any(isinstance(a, np.ma.MaskedArray) for a in arrays) else np.stack
@@ -210,6 +235,7 @@ def exactly(column: Any, kind: Any, values: Sequence[Any] | None = None) -> Any:
                 raise Unfit(row, f"{_short(value)} is {own}")
         raise Unfit(0, f"it is {column.type}")
     import numpy as np
+    import pyarrow as pa
 
     column = fitted(column, [])
     shape, flat = [len(column)], column
@@ -218,7 +244,10 @@ def exactly(column: Any, kind: Any, values: Sequence[Any] | None = None) -> Any:
         shape.append(len(inner) // len(flat) if len(flat) else 0)
         flat = inner
     if family(kind) in ("text", "bytes"):
-        return of_shape(flat.cast(item(kind)), shape)
+        try:
+            return of_shape(flat.cast(item(kind)), shape)
+        except pa.ArrowException:  # bytes of another fixed size
+            raise Unfit(0, f"it is {column.type}") from None
     have = flat.to_numpy(zero_copy_only=False)
     with np.errstate(all="ignore"):
         made = have.astype(item(kind).to_pandas_dtype())
