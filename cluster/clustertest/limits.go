@@ -72,9 +72,20 @@ print("seen", seen, "times, port", ctx.cluster_spec["worker"][ctx.task_index], f
 mark.write_text(str(seen + 1))
 `
 
+// savesSets saves the first set of per-rank checkpoints, and worker 1 its part of a second one, which a restart leaves out.
+const savesSets = checkpointing + `
+root = mark.parent
+print("sets", sorted(str(p.relative_to(root)) for p in root.glob("step-*/*")), sorted(p.name for p in root.glob("step-*")))
+for step in range(1, 2 + (ctx.task_index if seen == 0 else 0)):
+    (root / f"step-{step}").mkdir(exist_ok=True)
+    (root / f"step-{step}" / f"rank-{ctx.task_index}").write_text(str(step))
+ctx.barrier("saved")
+if seen == 0:
+`
+
 func testRestart(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
-	r := c.Script(checkpointing+"ctx.barrier('saved')\nif seen == 0:\n"+indent(forever), func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
+	r := c.Script(savesSets+indent(forever), func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
 	r.Line("[worker:1] here")
 	c.Signal("worker:1", syscall.SIGKILL)
 	st := r.Wait()
@@ -84,8 +95,15 @@ func testRestart(t *testing.T, h Harness) {
 	if !strings.Contains(r.Text(), "[worker:0] seen 1 times") || !strings.Contains(r.Text(), "[worker:1] seen 1 times") {
 		t.Errorf("the checkpoints were not found:\n%s", r.Text())
 	}
-	if !strings.Contains(r.Notes(), "restart 1 of 1") {
-		t.Errorf("the restart is not noted: %s", r.Notes())
+	for _, worker := range []string{"0", "1"} {
+		if !strings.Contains(r.Text(), "[worker:"+worker+"] sets ['step-1/rank-0', 'step-1/rank-1'] ['step-1']") {
+			t.Errorf("worker %s does not continue from what both have saved:\n%s", worker, r.Text())
+		}
+	}
+	for _, want := range []string{"restart 1 of 1", "checkpoint step-2 is left out: it has 1 of 2 files rank-#; they are now in run-001/torn/1"} {
+		if !strings.Contains(r.Notes(), want) {
+			t.Errorf("%q is not noted: %s", want, r.Notes())
+		}
 	}
 }
 

@@ -43,6 +43,8 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}
 		case lifecycle.Note:
 			c.note(a.Text, a.Warning)
+		case lifecycle.SettleFiles:
+			c.settleFiles(a.Run, a.Attempt)
 		case lifecycle.Release:
 			c.release(a.Reason)
 		case lifecycle.LaunchTask:

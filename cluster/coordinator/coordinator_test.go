@@ -215,27 +215,30 @@ func TestStaleAgent(t *testing.T) {
 	}
 }
 
-// TestBarrierOfEnded: who waits at a barrier is told when a task ends that will not come.
+// TestBarrierOfEnded: who waits at a barrier is told when a task ends that will not come, also in the last
+// attempt that a run can have.
 func TestBarrierOfEnded(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
+	const attempt = 1011 // --max-restarts 1000 and --max-losses 10
 	var waiting *agentConn
 	c.do(func() {
 		waiting = c.execs.agents["0"]
 		c.runs.program = &clusterpb.StartRequest{}
 		c.runs.records = append(c.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
 		c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1}})
+		c.lc.Run().Attempt = attempt
 		for _, id := range []cluster.ExecutorID{"0", "1"} {
-			c.handle(lifecycle.PortPrepared{Exec: id, Run: 1, Attempt: 1, Port: 7000})
+			c.handle(lifecycle.PortPrepared{Exec: id, Run: 1, Attempt: attempt, Port: 7000})
 		}
 		for i := range 2 {
 			c.handle(lifecycle.ProgramEntered{Run: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}})
 		}
 		waiting.take()
 		c.agentMessage(waiting, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{
-			Barrier: &clusterpb.BarrierArrived{Run: 1, Attempt: 1, Task: "worker:0", Name: "saved"},
+			Barrier: &clusterpb.BarrierArrived{Run: 1, Attempt: attempt, Task: "worker:0", Name: "saved"},
 		}})
-		c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: 1}, Exit: &clusterpb.Exited{}})
+		c.handle(lifecycle.ProgramExited{Run: 1, Attempt: attempt, Task: cluster.TaskID{Role: cluster.Worker, Index: 1}, Exit: &clusterpb.Exited{}})
 	})
 	for _, in := range waiting.take() {
 		if in.GetBarrier().GetError() != "" {

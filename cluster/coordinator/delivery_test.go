@@ -236,6 +236,7 @@ func TestEndOfEarlierAttempt(t *testing.T) {
 		r := startRunning(t, 1)
 		r.exited(0, 1, &clusterpb.Exited{})
 		r.exited(1, 1, &clusterpb.Exited{Code: 3, Lines: 1})
+		synctest.Wait() // for the next attempt
 		r.enter(2)
 		r.wrote(1, 1, 0, true, "tried")
 		r.wrote(0, 1, 0, true)

@@ -84,7 +84,7 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 		return nil
 	}
 	var err error
-	if p.notes, err = f.copyCheckpoints(ctx, p.from, checkpoints); err != nil {
+	if p.notes, err = f.copyCheckpoints(ctx, p.from, p.status.GetId(), checkpoints); err != nil {
 		// The next --resume would use an incomplete copy.
 		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
 		return status.Errorf(codes.FailedPrecondition, "copy the checkpoints of run %d: %v", p.from.GetId(), err)
@@ -92,9 +92,9 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 	return nil
 }
 
-// copyCheckpoints copies a run's checkpoints into a folder, which is renamed when they are
-// complete. Of sets that not every rank has written none is copied; notes are for users.
-func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, into string) (notes []string, err error) {
+// copyCheckpoints copies a run's checkpoints into the folder of another run, which is renamed when they are complete, and
+// sets aside those that not every rank has saved; notes are for users.
+func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, run int32, into string) (notes []string, err error) {
 	if f.Spool != nil {
 		ctx, cancel := context.WithTimeout(ctx, resumeFetchLimit)
 		defer cancel()
@@ -106,38 +106,27 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return nil, err
 	}
-	source := os.DirFS(f.localPath(from.GetCheckpointDir()))
-	if err := os.CopyFS(aside, untilDone{ctx, source}); err != nil {
+	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.localPath(from.GetCheckpointDir()))}); err != nil {
 		return nil, err
 	}
-	if notes, err = leaveTornOut(source, aside, int(cmp.Or(from.GetRanks(), f.ranks))); err != nil {
+	if err := os.Rename(aside, into); err != nil {
 		return nil, err
 	}
-	return notes, os.Rename(aside, into)
+	return f.setAside(run, from.GetId(), 1, int(cmp.Or(from.GetRanks(), f.ranks)))
 }
 
-// leaveTornOut removes from a copy of checkpoints what not every rank has written, so that all continue from the same step.
-// It returns lines for users.
-func leaveTornOut(source fs.FS, copied string, ranks int) (notes []string, err error) {
-	torn, err := runfiles.FindTorn(os.DirFS(copied), ranks)
+// setAside moves the checkpoints of a run that not every rank has saved out of the way of an attempt, so that all continue
+// from the same step. source is the run that wrote them first. It returns lines for users.
+func (f *files) setAside(run, source int32, attempt, ranks int) (notes []string, err error) {
+	pattern, err := f.receiver.ApartRanks(source) // the times of copies say nothing
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range torn.Names {
-		name = filepath.Join(copied, filepath.FromSlash(name))
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for dir := filepath.Dir(name); dir != copied && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
-		}
-	}
-	for _, why := range torn.Why {
-		notes = append(notes, "checkpoint "+why)
-	}
-	if pattern, _ := runfiles.ApartRanks(source); pattern != "" { // the copies are all new
+	if pattern != "" {
 		notes = append(notes, "per-rank files without a step number ("+pattern+"): ranks may differ")
 	}
-	return notes, nil
+	torn, err := f.receiver.SetAside(run, attempt, ranks)
+	return append(torn, notes...), err
 }
 
 // trains returns how many tasks of roles train: chief and workers.

@@ -23,7 +23,8 @@ type record struct {
 	over      time.Time // zero until its outcome is known
 	entered   bool
 	gone      bool // all its processes have ended
-	loaded    bool // loaded from disk; its status does not change
+	loaded    bool // loaded from disk, or as if it were; its status does not change
+	written   bool // on disk
 	shown     shown
 	tasks     map[cluster.TaskID]*taskRecord
 	outputs   outputs

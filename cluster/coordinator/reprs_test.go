@@ -77,6 +77,30 @@ func TestOnlyFollowSendsValues(t *testing.T) {
 	bothValues(t, c.finalStatus(1))
 }
 
+// TestEarlierRunsHoldNoValues: a driver holds in memory no values of its runs before the last one. It reads them for a
+// client that waits for such a run.
+func TestEarlierRunsHoldNoValues(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	for run := range 3 {
+		rec := c.running()
+		for _, task := range []string{"worker:0", "worker:1"} {
+			c.returns(rec, 1, task, bigValue(), 0)
+		}
+		if rec.status.GetId() != int32(run+1) {
+			t.Fatalf("run %d is run %d", run+1, rec.status.GetId())
+		}
+	}
+	c.do(func() {
+		onlyReprs(t, "the first run in memory", c.runs.find(1).status)
+		if rec := c.runs.find(1); len(rec.tasks) > 0 || rec.manifests.of != nil {
+			t.Errorf("of the first run are in memory %v, %v", rec.tasks, rec.manifests.of)
+		}
+		bothValues(t, c.runs.find(3).status)
+	})
+	bothValues(t, c.finalStatus(1))
+}
+
 // TestLoadedRunsHoldNoValues: a driver holds in memory no values of runs that an earlier one
 // recorded. It reads them for a client that waits for that run.
 func TestLoadedRunsHoldNoValues(t *testing.T) {

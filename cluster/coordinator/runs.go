@@ -143,8 +143,22 @@ func (c *Coordinator) runGone(lr *lifecycle.Run) {
 // writeRecord writes a run's record for history and a later driver: at its start, at its end,
 // and when its last task has ended. Loop only.
 func (c *Coordinator) writeRecord(rec *record) {
-	if err := results.WriteRun(c.files.localPath(rec.status.GetDir()), rec.status); err != nil {
+	err := results.WriteRun(c.files.localPath(rec.status.GetDir()), rec.status)
+	if rec.written = err == nil; err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())
+	}
+}
+
+// forgetEnded replaces the records of runs that are over by what a later driver knows of them: their results are on disk.
+// The last run's lines may still arrive. Loop only.
+func (c *Coordinator) forgetEnded() {
+	for i, rec := range c.runs.records[:max(0, len(c.runs.records)-1)] {
+		if rec.loaded || !rec.gone || !rec.written {
+			continue
+		}
+		c.writeManifest(rec)
+		st := c.status(rec) // with reprs of results
+		c.runs.records[i] = &record{status: st, over: rec.over, entered: rec.entered, shown: rec.shown, gone: true, loaded: true}
 	}
 }
 

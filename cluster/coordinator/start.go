@@ -278,6 +278,7 @@ func (c *Coordinator) startPlanned(p *runPlan) *record {
 	rec := newRecord(p.status)
 	rec.manifests.run = c.manifestOf(p)
 	rec.shown.notesShown, rec.shown.notesAtStart = c.notes.total(), c.notes.total()
+	c.forgetEnded()
 	c.runs.records = append(c.runs.records, rec)
 	c.clients.detached = false
 	if all := applications(c.reserved.alloc); len(all) > 0 {

@@ -152,10 +152,36 @@ const filesLimit = 3 * time.Minute
 // a note and returns.
 func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
 	if err := c.awaitPending(ctx, run, filesLimit); errors.Is(err, context.DeadlineExceeded) {
-		c.post(func() {
-			c.noteOnce(fmt.Sprintf("files of run %d have not arrived from every executor within %s", run, filesLimit))
-		})
+		c.post(func() { c.noteLate(run) })
 	}
+}
+
+// noteLate says that not all files of a run have arrived. Loop only.
+func (c *Coordinator) noteLate(run int32) {
+	c.noteOnce(fmt.Sprintf("files of run %d have not arrived from every executor within %s", run, filesLimit))
+}
+
+// settleFiles waits until the files of an attempt of a run that ended have arrived, sets aside the checkpoints that not
+// every rank has saved, and lets the next attempt begin. Loop only.
+func (c *Coordinator) settleFiles(run int32, attempt int) {
+	c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.working, filesLimit)
+		defer cancel()
+		waited := c.until(ctx, func() bool { return !c.filesPending(run) }, nil)
+		notes, err := c.files.setAside(run, run, attempt, int(c.files.ranks))
+		c.post(func() {
+			if errors.Is(waited, context.DeadlineExceeded) {
+				c.noteLate(run)
+			}
+			if err != nil {
+				notes = append(notes, fmt.Sprintf("run %d: checkpoints that not every rank has saved could not be set aside, so ranks may continue from different steps: %v", run, err))
+			}
+			for _, text := range notes {
+				c.note(text, true)
+			}
+			c.handle(lifecycle.FilesSettled{Run: run, Attempt: attempt})
+		})
+	})
 }
 
 // awaitPending waits until the files of a run (0: of any) have arrived. After limit it returns

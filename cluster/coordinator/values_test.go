@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,9 +22,14 @@ func (c *coordinated) running() *record {
 	return rec
 }
 
-// enter has every task of an attempt enter the program.
+// enter has every task of an attempt enter the program, once the files of the one before are settled.
 func (c *coordinated) enter(rec *record, attempt int) {
 	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), deadline)
+	defer cancel()
+	if err := c.until(ctx, func() bool { return c.lc.Run().Attempt == attempt }, nil); err != nil {
+		c.t.Fatalf("attempt %d does not begin: %v", attempt, err)
+	}
 	c.do(func() {
 		for i, x := range c.lc.Executors() {
 			c.handle(lifecycle.PortPrepared{Exec: x.ID, Run: rec.status.GetId(), Attempt: attempt, Port: int32(7000 + i)})

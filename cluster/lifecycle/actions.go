@@ -26,6 +26,11 @@ type (
 		Attempt int
 		Spec    cluster.Spec
 	}
+	// SettleFiles asks that the files of an attempt which ended be ready for the next one, and that FilesSettled says so.
+	SettleFiles struct {
+		Run     int32
+		Attempt int
+	}
 	// Release returns everything to the engine.
 	Release struct{ Reason string }
 	// SetTimer starts a timer and replaces the one with the same name; After 0 cancels it.

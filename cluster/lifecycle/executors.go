@@ -317,12 +317,15 @@ func (l *Machine) Missing() string {
 }
 
 // RunAwaits returns what a run that starts or restarts waits for, in one line; "" where it waits
-// for no executor.
+// for no executor and no files.
 func (l *Machine) RunAwaits() string {
 	if l.next == nil && (l.run == nil || !l.run.awaitsExecutors()) {
 		return ""
 	}
 	_, who := l.absent(func(x *Executor) bool { return !x.inRun.skipped && (x.State != ExecutorReady || x.Busy) })
+	if r := l.run; who == "" && r != nil && r.asked > r.settled {
+		return "the last files of the tasks that ended"
+	}
 	return who
 }
 

@@ -22,7 +22,8 @@ type player struct {
 	run int32
 	out bytes.Buffer
 	// armed holds the running timers: a transcript cannot fire another one.
-	armed map[string]bool
+	armed     map[string]bool
+	holdFiles bool
 }
 
 func play(t *testing.T, script string) string {
@@ -123,6 +124,10 @@ func (p *player) do(line string) error {
 		}
 		delete(p.armed, name)
 		p.step(TimerFired{name})
+	case "hold-files": // until files-settled
+		p.holdFiles = true
+	case "files-settled":
+		p.step(FilesSettled{p.run, p.l.run.Attempt})
 	case "clients":
 		n, err := strconv.Atoi(words[0])
 		if err != nil {
@@ -262,8 +267,14 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 }
 
 func (p *player) step(e Event) {
-	p.print(p.l.Step(e))
+	actions := p.l.Step(e)
+	p.print(actions)
 	checkCounts(p.t, p.l)
+	for _, a := range actions {
+		if a, ok := a.(SettleFiles); ok && !p.holdFiles {
+			p.step(FilesSettled(a))
+		}
+	}
 }
 
 func (p *player) print(actions []Action) {
@@ -361,6 +372,9 @@ func (p *player) state() {
 	}
 	if r := p.l.run; r != nil {
 		fmt.Fprintf(&p.out, "run %d %s restarts=%d\n", r.Spec.ID, r.State, r.Restarts)
+		if p.holdFiles {
+			fmt.Fprintf(&p.out, "  awaits %s\n", p.l.RunAwaits())
+		}
 		for _, t := range r.Tasks {
 			state := t.State.String()
 			if t.State == TaskWaiting && t.Awaits != "" {

@@ -28,10 +28,12 @@ func (l *Machine) rootCause(t *Task, summary string) {
 	l.closeRun("failed", l.failure(t, summary), l.limits.failGrace)
 }
 
-// restarts are how often all tasks of a run were started again.
+// restarts are how often all tasks of a run were started again, and how far the next time is.
 type restarts struct {
 	Restarts int
 	Losses   int // because an executor was taken away, which Restarts does not count
+
+	asked, settled int // the attempts of which SettleFiles asked, and FilesSettled told, last
 }
 
 // countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
@@ -73,6 +75,27 @@ func (l *Machine) restartAll(summary string) {
 	l.regain()
 	l.checkProcessesGone()
 }
+
+// filesSettled reports whether the files of the attempt that ended are ready for the next one; once it asks for that.
+func (l *Machine) filesSettled() bool {
+	r := l.run
+	if r.settled < r.Attempt && r.asked < r.Attempt {
+		r.asked = r.Attempt
+		l.do(SettleFiles{r.Spec.ID, r.Attempt})
+	}
+	return r.settled == r.Attempt
+}
+
+func (l *Machine) settled(e FilesSettled) {
+	if r := l.run; r != nil && r.Spec.ID == e.Run && r.settled < e.Attempt {
+		r.settled = e.Attempt
+		l.advance()
+	}
+}
+
+// LoneRestart separates the attempt numbers of a task that is restarted alone from those of the
+// whole run, which are lower.
+const LoneRestart = 100_000
 
 // restartWorker handles a lost worker of a run with parameter servers: it is launched again at
 // its address while restarts are left; after that the run continues without it. It returns

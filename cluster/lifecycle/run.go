@@ -124,6 +124,8 @@ func (l *Machine) stepRun(e Event) {
 		}
 	case ProgramExited:
 		l.exited(e)
+	case FilesSettled:
+		l.settled(e)
 	case FeedFailed:
 		if r := l.run; r != nil && r.Spec.ID == e.Run && r.State.Open() && !r.Stopping {
 			l.closeRun("failed", e.Failure, l.limits.failGrace)
@@ -181,6 +183,9 @@ func (l *Machine) advance() {
 		if !x.inRun.skipped && (x.State != ExecutorReady || x.Busy) {
 			return
 		}
+	}
+	if restart && !l.filesSettled() {
+		return
 	}
 	if !restart {
 		l.run = &Run{Spec: *l.next}
@@ -258,10 +263,6 @@ func (l *Machine) awaitStep(r *Run) {
 		l.do(SetTimer{"step", limit})
 	}
 }
-
-// LoneRestart separates the attempt numbers of a task that is restarted alone from those of the
-// whole run, which are lower.
-const LoneRestart = 100_000
 
 func (l *Machine) launch(x *Executor) {
 	r := l.run

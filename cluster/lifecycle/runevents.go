@@ -24,6 +24,11 @@ type (
 		Run  int32
 		Task cluster.TaskID
 	}
+	// FilesSettled reports that the files of an attempt which ended are ready for the next one.
+	FilesSettled struct {
+		Run     int32
+		Attempt int
+	}
 	// ServerJoined reports that a task has called tf.distribute.Server.join and only serves
 	// others from now on.
 	ServerJoined struct {

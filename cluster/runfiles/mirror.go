@@ -22,7 +22,7 @@ import (
 )
 
 // Mirror makes a folder of a run on an executor's disk equal to the driver's: it fetches
-// missing and changed files, and removes files that it fetched and the driver no longer has. It
+// missing and changed files, and removes files that it fetched or sent and the driver no longer has. It
 // is not safe for concurrent use.
 type Mirror struct {
 	sender *Sender
@@ -222,7 +222,7 @@ func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 	return nil
 }
 
-// prune removes fetched files that the driver no longer has, state files first. It keeps a
+// prune removes files, fetched or sent, that the driver no longer has, state files first. It keeps a
 // checkpoint that a local state file refers to until a new state file is fetched.
 func (m *Mirror) prune(remote map[string]bool) error {
 	var obsolete, needed []string
@@ -233,6 +233,11 @@ func (m *Mirror) prune(remote map[string]bool) error {
 			needed = append(needed, m.names(name, name)...)
 		}
 	}
+	for name := range m.sender.sent {
+		if _, known := m.have[name]; !known && !remote[name] && strings.HasPrefix(name, m.sender.run+"/"+m.folder+"/") {
+			obsolete = append(obsolete, name)
+		}
+	}
 	obsolete = slices.DeleteFunc(obsolete, func(name string) bool {
 		return slices.ContainsFunc(needed, func(prefix string) bool { return ofCheckpoint(name, prefix) })
 	})
@@ -241,6 +246,7 @@ func (m *Mirror) prune(remote map[string]bool) error {
 		if err := m.sender.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		removeEmpty(m.sender.root, path.Dir(name))
 		delete(m.sender.sent, name) // the driver has it no more
 		delete(m.have, name)
 	}

@@ -2,87 +2,139 @@ package runfiles
 
 import (
 	"fmt"
-	"io/fs"
+	"io"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// Torn is what a restart leaves out of the checkpoints of an earlier run, so that all ranks continue from the same step.
-type Torn struct {
-	Names []string // of files, below the folder: they are of sets that not every rank has written
-	Why   []string // for users, one line for each set
+// checkpoints is the name of the folder with a run's checkpoints in its own.
+const checkpoints = "checkpoints"
+
+// aside is the name of the folder with what a restart left out.
+const aside = "torn"
+
+// SetAside moves the checkpoints of a run that are newer than the newest whole set out of the way of an attempt, so that
+// all ranks continue from the same step: into run-N/torn/ATTEMPT. It returns a line for users for each set. No task may be
+// writing.
+//
+// A set is what has one step in its names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It is whole if each of the run's
+// ranks that wrote in the sets before has written here: an earlier run may have had more ranks. Files without a step, and
+// what TensorFlow's state file lists, stay.
+func (r *Receiver) SetAside(run int32, attempt, ranks int) (notes []string, err error) {
+	folder, files, err := r.checkpointsOf(run)
+	if err != nil {
+		return nil, err
+	}
+	var listed []string
+	for _, f := range files {
+		if NamesOthers(f.Path) {
+			state, err := r.read(path.Join(folder, f.Path))
+			if err != nil {
+				return nil, err
+			}
+			listed = append(listed, named(f.Path, state)...)
+		}
+	}
+	away := path.Join(rundir.Name(run), aside, strconv.Itoa(attempt))
+	for _, set := range tornSets(files, listed, ranks) {
+		for _, f := range set.files {
+			if err := r.storage.Rename(path.Join(folder, f.Path), path.Join(away, f.Path), f.Modified); err != nil {
+				return notes, err
+			}
+			r.own("", path.Join(folder, f.Path))
+		}
+		notes = append(notes, fmt.Sprintf("checkpoint %s is left out: %s; they are now in %s", set.name, set.lack, away))
+	}
+	return notes, nil
+}
+
+// ApartRanks returns the pattern of the checkpoint files without a step that each rank of a run writes, of which some are
+// older than others by more than apartAfter; "" if there are none.
+func (r *Receiver) ApartRanks(run int32) (pattern string, err error) {
+	_, files, err := r.checkpointsOf(run)
+	return apartRanks(files), err
+}
+
+// checkpointsOf returns the folder of a run's checkpoints, and the complete files below it with paths relative to it.
+func (r *Receiver) checkpointsOf(run int32) (folder string, files []File, err error) {
+	folder = path.Join(rundir.Name(run), checkpoints)
+	files, err = r.storage.Files(folder)
+	files = slices.DeleteFunc(files, func(f File) bool { return temporaryName().MatchString(f.Path) })
+	for i := range files {
+		files[i].Path = strings.TrimPrefix(files[i].Path, folder+"/")
+	}
+	return folder, files, err
+}
+
+// read returns the contents of a file, of which it reads the beginning alone where it is too large for a state file.
+func (r *Receiver) read(name string) ([]byte, error) {
+	f, err := r.storage.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, mostState))
+}
+
+// mostState bounds the size of a state file: a program may write any file of that name.
+const mostState = 1 << 20
+
+// tornSet is a set of checkpoint files that not every rank has written.
+type tornSet struct {
+	name  string // of what the files have in common: step-17
+	files []File
+	lack  string // what is there, for users
 }
 
 // checkpointFile is a file with the set that it is part of.
 type checkpointFile struct {
-	name    string
+	File
 	series  string // what is before the number of its set; sets of one series follow one another
 	number  int
 	pattern string // the name without numbers: what each rank writes has the same one
 }
 
-// FindTorn returns the files below a folder of checkpoints that are newer than the newest whole set. A set is what has one
-// step in its names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It is whole if each of the run's ranks that wrote in
-// the sets before has written here: an earlier run may have had more ranks. Files without a step, and what TensorFlow's
-// state file lists, are never left out.
-func FindTorn(folder fs.FS, ranks int) (Torn, error) {
+// tornSets returns the sets that are newer than the newest whole one, of each series the newest first. listed are the
+// checkpoints in a state file, which are whole.
+func tornSets(files []File, listed []string, ranks int) []tornSet {
 	sets := map[string]map[int][]checkpointFile{} // by series and number
-	listed := map[string]bool{}
-	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		if NamesOthers(name) {
-			state, err := fs.ReadFile(folder, name)
-			if err != nil {
-				return err
-			}
-			for _, prefix := range named(name, state) {
-				listed[prefix] = true
-			}
-		}
-		if f, ok := setOf(name); ok && !temporaryName().MatchString(name) {
+	for _, file := range files {
+		if f, ok := setOf(file); ok {
 			if sets[f.series] == nil {
 				sets[f.series] = map[int][]checkpointFile{}
 			}
 			sets[f.series][f.number] = append(sets[f.series][f.number], f)
 		}
-		return nil
-	})
-	var torn Torn
+	}
+	var torn []tornSet
 	for _, series := range slices.Sorted(maps.Keys(sets)) {
 		numbers := slices.Sorted(maps.Keys(sets[series]))
 		for i, number := range slices.Backward(numbers) {
-			files := sets[series][number]
+			set := tornSet{name: fmt.Sprintf("%s%d", series, number)}
 			var before [][]checkpointFile
 			for _, n := range numbers[:i] {
 				before = append(before, sets[series][n])
 			}
-			why := lacks(files, before, ranks)
-			if why == "" || slices.ContainsFunc(files, func(f checkpointFile) bool { return isListed(f.name, listed) }) {
+			whole := false
+			for _, f := range sets[series][number] {
+				whole = whole || slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
+				set.files = append(set.files, f.File)
+			}
+			if set.lack = lacks(sets[series][number], before, ranks); whole || set.lack == "" {
 				break // older ones are whole, or of no use to a restart
 			}
-			torn.Why = append(torn.Why, fmt.Sprintf("%s%d is left out: %s", series, number, why))
-			for _, f := range files {
-				torn.Names = append(torn.Names, f.name)
-			}
+			torn = append(torn, set)
 		}
 	}
-	return torn, err
-}
-
-func isListed(name string, listed map[string]bool) bool {
-	for prefix := range listed {
-		if ofCheckpoint(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return torn
 }
 
 // lacks returns what a set lacks beside those before it: of what several ranks write there, fewer have written here. The
@@ -133,7 +185,8 @@ var (
 )
 
 // setOf returns the set that a file is part of; false if its name has no number of a step.
-func setOf(name string) (f checkpointFile, ok bool) {
+func setOf(file File) (f checkpointFile, ok bool) {
+	name := file.Path
 	found := digits().FindAllStringIndex(name, -1)
 	chosen := slices.IndexFunc(found, func(at []int) bool { return ofSteps().MatchString(name[:at[0]]) })
 	if chosen < 0 {
@@ -147,48 +200,37 @@ func setOf(name string) (f checkpointFile, ok bool) {
 	if err != nil {
 		return f, false
 	}
-	return checkpointFile{name, digits().ReplaceAllString(name[:at[0]], "#"), number, digits().ReplaceAllString(name, "#")}, true
+	return checkpointFile{file, digits().ReplaceAllString(name[:at[0]], "#"), number, digits().ReplaceAllString(name, "#")}, true
 }
 
 // apartAfter is how much later than another one a rank has written a file without a step, so that the two may be of
 // different steps.
 const apartAfter = 2 * time.Second
 
-// ApartRanks returns the pattern of the files without a step that each rank writes, of which some are older than others by
-// more than apartAfter; "" if there are none.
-func ApartRanks(folder fs.FS) (pattern string, err error) {
+// apartRanks returns what ApartRanks does, of files.
+func apartRanks(files []File) string {
 	type span struct {
 		first, last time.Time
 	}
 	spans := map[string]span{}
-	err = fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !digits().MatchString(name) || temporaryName().MatchString(name) {
-			return err
+	for _, f := range files {
+		if _, ok := setOf(f); ok || !digits().MatchString(f.Path) {
+			continue
 		}
-		if _, ok := setOf(name); ok {
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil // removed meanwhile
-		}
-		p := digits().ReplaceAllString(name, "#")
+		p := digits().ReplaceAllString(f.Path, "#")
 		s, ok := spans[p]
-		if !ok {
-			s = span{info.ModTime(), info.ModTime()}
+		if !ok || f.Modified.Before(s.first) {
+			s.first = f.Modified
 		}
-		s.first, s.last = earlier(s.first, info.ModTime()), later(s.last, info.ModTime())
+		if f.Modified.After(s.last) {
+			s.last = f.Modified
+		}
 		spans[p] = s
-		return nil
-	})
+	}
 	for _, p := range slices.Sorted(maps.Keys(spans)) {
 		if spans[p].last.Sub(spans[p].first) > apartAfter {
-			return p, err
+			return p
 		}
 	}
-	return "", err
+	return ""
 }
-
-func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
-
-func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }

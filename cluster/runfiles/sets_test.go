@@ -1,15 +1,19 @@
 package runfiles
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 )
 
-// TestFindTorn: what a restart leaves out.
-func TestFindTorn(t *testing.T) {
+// TestSetAside: which checkpoints a restart leaves out.
+func TestSetAside(t *testing.T) {
 	t.Parallel()
 	const state = `model_checkpoint_path: "ckpt-18"` + "\n"
 	for name, tt := range map[string]struct{ files, torn string }{
@@ -34,30 +38,77 @@ func TestFindTorn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			folder := fstest.MapFS{}
-			for f := range strings.FieldsSeq(tt.files) {
-				folder[f] = &fstest.MapFile{Data: []byte(state)}
+			dir := t.TempDir()
+			for name := range strings.FieldsSeq(tt.files) {
+				name = filepath.Join(dir, "run-001", checkpoints, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(state), 0o600)); err != nil {
+					t.Fatal(err)
+				}
 			}
-			torn, err := FindTorn(folder, 2)
-			slices.Sort(torn.Names)
-			if got := strings.Join(torn.Names, " "); got != tt.torn || err != nil || len(torn.Why) == 0 != (tt.torn == "") {
-				t.Errorf("left out are %q (%q), %v, want %q", got, torn.Why, err, tt.torn)
+			storage := NewLocal(dir)
+			notes, err := NewReceiver(storage, dir, nil, nil).SetAside(1, 2, 2)
+			found, lerr := storage.Files("run-001/torn/2")
+			var torn []string
+			for _, f := range found {
+				torn = append(torn, strings.TrimPrefix(f.Path, "run-001/torn/2/"))
 			}
+			slices.Sort(torn)
+			if got := strings.Join(torn, " "); got != tt.torn || err != nil || lerr != nil || len(notes) == 0 != (tt.torn == "") {
+				t.Errorf("left out are %q (%q), %v, %v, want %q", got, notes, err, lerr, tt.torn)
+			}
+			_ = filepath.WalkDir(filepath.Join(dir, "run-001", checkpoints), func(name string, _ fs.DirEntry, _ error) error {
+				if entries, err := os.ReadDir(name); err == nil && len(entries) == 0 && filepath.Base(name) != checkpoints {
+					t.Errorf("%s is left behind, empty", name)
+				}
+				return nil
+			})
 		})
 	}
+}
+
+// TestSetAsideReachesExecutors: what the driver has set aside is on no executor's disk after it has fetched the checkpoints,
+// not even on that of the rank that wrote it.
+func TestSetAsideReachesExecutors(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	ranks := []*executor{b.executor("0"), b.executor("1")}
+	for n, e := range ranks {
+		e.write(fmt.Sprintf("checkpoints/step-1/rank-%d", n), "1")
+	}
+	ranks[1].write("checkpoints/step-2/rank-1", "2")
+	for _, e := range ranks {
+		e.round(true)
+	}
+	if notes, err := b.receiver.SetAside(1, 1, 2); err != nil || len(notes) != 1 {
+		t.Fatalf("set aside are %q: %v", notes, err)
+	}
+	for _, e := range ranks {
+		if err := NewMirror(e.Sender, 1, "checkpoints").Pull(e.ctx); err != nil {
+			t.Fatal(err)
+		}
+		e.round(true) // must send nothing back
+		found, err := filepath.Glob(filepath.Join(e.dir, "run-001/checkpoints/*/*"))
+		if err != nil || len(found) != 2 || !strings.HasSuffix(found[0], "step-1/rank-0") || !strings.HasSuffix(found[1], "step-1/rank-1") {
+			t.Errorf("an executor has %q: %v", found, err)
+		}
+	}
+	b.want("run-001/checkpoints/step-1/rank-0", "run-001/checkpoints/step-1/rank-1", "run-001/torn/1/step-2/rank-1")
 }
 
 // TestApartRanks: files without a step whose ranks may differ.
 func TestApartRanks(t *testing.T) {
 	t.Parallel()
-	begin := time.Unix(1_000_000, 0)
-	of := func(after time.Duration) *fstest.MapFile { return &fstest.MapFile{ModTime: begin.Add(after)} }
-	for want, folder := range map[string]fstest.MapFS{
-		"":                    {"state-worker-0.json": of(0), "state-worker-1.json": of(time.Second), "step-1/rank-0.pt": of(0), "step-1/rank-1.pt": of(time.Hour)},
-		"state-worker-#.json": {"state-worker-0.json": of(0), "state-worker-1.json": of(5 * time.Second)},
+	of := func(name string, after time.Duration) File {
+		return File{Path: name, Modified: time.Unix(1_000_000, 0).Add(after)}
+	}
+	for want, files := range map[string][]File{
+		"": {
+			of("state-worker-0.json", 0), of("state-worker-1.json", time.Second), of("step-1/rank-0.pt", 0), of("step-1/rank-1.pt", time.Hour),
+		},
+		"state-worker-#.json": {of("state-worker-0.json", 0), of("state-worker-1.json", 5*time.Second)},
 	} {
-		if got, err := ApartRanks(folder); got != want || err != nil {
-			t.Errorf("apart are %q, %v, want %q", got, err, want)
+		if got := apartRanks(files); got != want {
+			t.Errorf("apart are %q, want %q", got, want)
 		}
 	}
 }

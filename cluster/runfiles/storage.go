@@ -122,7 +122,7 @@ func (l *Local) Stat(name string) (File, error) {
 	return File{name, info.Size(), info.ModTime()}, nil
 }
 
-// Rename implements Storage.
+// Rename implements Storage. It also removes folders that become empty, as Remove does.
 func (l *Local) Rename(from, to string, modified time.Time) error {
 	root, err := l.open()
 	if err != nil {
@@ -134,7 +134,11 @@ func (l *Local) Rename(from, to string, modified time.Time) error {
 	if err := root.MkdirAll(path.Dir(to), 0o700); err != nil {
 		return err
 	}
-	return root.Rename(from, to)
+	if err := root.Rename(from, to); err != nil {
+		return err
+	}
+	removeEmpty(root, path.Dir(from))
+	return nil
 }
 
 // Remove implements Storage. It also removes folders that become empty, except a run's folder and
@@ -147,12 +151,15 @@ func (l *Local) Remove(name string) error {
 	if err := root.Remove(name); err != nil {
 		return err
 	}
-	for folder := path.Dir(name); depth(folder) > 2; folder = path.Dir(folder) {
-		if root.Remove(folder) != nil {
-			break // not empty
-		}
-	}
+	removeEmpty(root, path.Dir(name))
 	return nil
+}
+
+// removeEmpty removes a folder and those that it is in, as far as they are empty, except a run's folder and those directly
+// below it.
+func removeEmpty(root *os.Root, folder string) {
+	for ; depth(folder) > 2 && root.Remove(folder) == nil; folder = path.Dir(folder) {
+	}
 }
 
 // Files implements Storage.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -80,13 +81,14 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def prefix(binary: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Where the kernel is installed."""
+    return once_for_all(tmp_path_factory, "prefix", functools.partial(install, binary))
+
+
+def install(binary: pathlib.Path, path: pathlib.Path) -> None:
+    """Install the kernel of a program below a path."""
     board = ROOT / ".venv-tensorboard" / "bin" / "python"
-
-    def install(path: pathlib.Path) -> None:
-        words = ["--prefix", str(path), "--python", sys.executable, "--tensorboard-python", str(board)]
-        subprocess.run([str(binary), "install", *words], check=True, stdout=subprocess.DEVNULL)
-
-    return once_for_all(tmp_path_factory, "prefix", install)
+    words = ["--prefix", str(path), "--python", sys.executable, "--tensorboard-python", str(board)]
+    subprocess.run([str(binary), "install", *words], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -71,8 +71,12 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 			return nil, &result.ClusterError{Text: removedRuns(p)}
 		}
 		if n := len(p.Applications); n > 0 {
-			last := p.Applications[n-1]
-			err = &result.ClusterError{Code: codeOfEnd(last.State), Text: "cluster " + p.Name + " had no run: " + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
+			last, what := p.Applications[n-1], " had no run: "
+			code := codeOfEnd(last.State)
+			if code == exitKilled { // perhaps before its record was written
+				what = " has no record of a run: "
+			}
+			err = &result.ClusterError{Code: code, Text: "cluster " + p.Name + what + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
 		}
 		return nil, err
 	}
@@ -81,12 +85,15 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 	return v, inv.inShell(v, err)
 }
 
+// exitKilled is the exit code where somebody ended the application, as of a process that SIGKILL ended.
+const exitKilled = 137
+
 // codeOfEnd returns the exit code for an application that ended without a run, by what its engine or its driver says of
 // its end: as the attached command would have ended.
 func codeOfEnd(state string) int {
 	switch {
 	case strings.HasPrefix(state, "killed"):
-		return 137
+		return exitKilled
 	case strings.Contains(state, "not reserved"):
 		return 75
 	}

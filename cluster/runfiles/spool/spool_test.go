@@ -133,6 +133,7 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatalf("the last run is %d: %v", last, err)
 	}
 	put(t, s, "run-001/checkpoints/old", "1")
+	put(t, s, "run-001/checkpoints/step-2/rank-0", "2")
 	put(t, s, "run-001/checkpoints/ckpt", "weights")
 	put(t, s, "run-001/run.json", "{}")
 	grow := func(content string) {
@@ -157,13 +158,19 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	put(t, s, "run-001/checkpoints/ckpt", "better weights")
+	if err := s.Rename("run-001/checkpoints/step-2/rank-0", "run-001/torn/1/step-2/rank-0", time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(s.Flush(ctx, time.Minute), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b.holds(t, dir+"/run-001/logs/events.out.tfevents.1", "one two")
 	b.holds(t, dir+"/run-001/checkpoints/ckpt", "better weights")
-	if _, err := b.Stat(ctx, dir+"/run-001/checkpoints/old"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a removed file: %v", err)
+	b.holds(t, dir+"/run-001/torn/1/step-2/rank-0", "2")
+	for _, gone := range []string{"old", "step-2/rank-0"} {
+		if _, err := b.Stat(ctx, dir+"/run-001/checkpoints/"+gone); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the removed %s: %v", gone, err)
+		}
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("left locally: %v %v", left, err)

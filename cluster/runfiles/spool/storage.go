@@ -68,6 +68,9 @@ func (s *Spool) Rename(from, to string, modified time.Time) error {
 		delete(s.gone, to)
 		s.changed = true
 	}
+	if _, uploaded := s.known[from]; uploaded {
+		s.gone[from], s.changed = true, true
+	}
 	return nil
 }
 
