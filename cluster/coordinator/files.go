@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,8 @@ type files struct {
 	shipped  *ship.Store        // contents of --files and --venv for executors
 	events   eventLooks
 	ranks    int32 // tasks of this cluster that train
+
+	moving sync.Mutex // held while checkpoints are copied or set aside
 }
 
 // localPath returns the path on this host of a file or folder below the cluster's directory;
@@ -106,23 +109,25 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.localPath(from.GetCheckpointDir()))}); err != nil {
+	f.moving.Lock()
+	err = os.CopyFS(aside, untilDone{ctx, os.DirFS(f.localPath(from.GetCheckpointDir()))})
+	f.moving.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := os.Rename(aside, into); err != nil {
 		return nil, err
 	}
-	return f.setAside(run, from.GetId(), 1, int(cmp.Or(from.GetRanks(), f.ranks)))
+	return f.setAside(run, from.GetId(), 0, int(cmp.Or(from.GetRanks(), f.ranks)))
 }
 
-// setAside moves the checkpoints of a run that not every rank has saved out of the way of an attempt, so that all continue
-// from the same step. source is the run that wrote them first. It returns lines for users.
+// setAside moves the checkpoints of a run that not every rank has saved out of the way of the attempt after the given one,
+// so that all continue from the same step. source is the run that wrote them first. It returns lines for users.
 func (f *files) setAside(run, source int32, attempt, ranks int) (notes []string, err error) {
-	pattern, err := f.receiver.ApartRanks(source) // the times of copies say nothing
-	if err != nil {
-		return nil, err
-	}
-	if pattern != "" {
+	f.moving.Lock()
+	defer f.moving.Unlock()
+	// Of the source, because the times of copies say nothing. Where it cannot be read there is no note.
+	if pattern, _ := f.receiver.ApartRanks(source); pattern != "" {
 		notes = append(notes, "per-rank files without a step number ("+pattern+"): ranks may differ")
 	}
 	torn, err := f.receiver.SetAside(run, attempt, ranks)

@@ -153,7 +153,8 @@ func (c *Coordinator) writeRecord(rec *record) {
 // The last run's lines may still arrive. Loop only.
 func (c *Coordinator) forgetEnded() {
 	for i, rec := range c.runs.records[:max(0, len(c.runs.records)-1)] {
-		if rec.loaded || !rec.gone || !rec.written {
+		current := c.lc.Run() != nil && c.lc.Run().Spec.ID == rec.status.GetId()
+		if rec.loaded || !rec.gone || !rec.written || current || len(c.delivery(rec, true).pending) > 0 {
 			continue
 		}
 		c.writeManifest(rec)

@@ -167,14 +167,17 @@ func (c *Coordinator) settleFiles(run int32, attempt int) {
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.working, filesLimit)
 		defer cancel()
+		var notes []string
 		waited := c.until(ctx, func() bool { return !c.filesPending(run) }, nil)
-		notes, err := c.files.setAside(run, run, attempt, int(c.files.ranks))
-		c.post(func() {
-			if errors.Is(waited, context.DeadlineExceeded) {
-				c.noteLate(run)
-			}
-			if err != nil {
+		if waited == nil { // otherwise a set may become whole
+			var err error
+			if notes, err = c.files.setAside(run, run, attempt, int(c.files.ranks)); err != nil {
 				notes = append(notes, fmt.Sprintf("run %d: checkpoints that not every rank has saved could not be set aside, so ranks may continue from different steps: %v", run, err))
+			}
+		}
+		c.post(func() {
+			if waited != nil {
+				c.noteLate(run)
 			}
 			for _, text := range notes {
 				c.note(text, true)

@@ -25,7 +25,8 @@ type Receiver struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	last    int32                    // number of the newest run
+	last    int32 // number of the newest run
+	resumed resumed
 	owners  map[string]string        // executor that wrote a file, by path
 	sending map[string]chan struct{} // capacity 1; holds a token while an executor puts files
 }

@@ -25,6 +25,13 @@ func TestSetAside(t *testing.T) {
 		"fewer ranks than before":    {"step-1/rank-0 step-1/rank-1 step-1/rank-2 step-1/rank-3 step-2/rank-0 step-2/rank-1", ""},
 		"chief and worker":           {"step-1/chief-0.pt step-1/worker-0.pt step-2/worker-0.pt", "step-2/worker-0.pt"},
 		"samples":                    {"step-1/model.pt step-1/sample-0.png step-1/sample-1.png step-2/model.pt step-2/sample-0.png", ""},
+		"folds alone":                {"fold-0/step-1.h5 fold-1/step-1.h5 fold-0/step-2.h5", ""},
+		"steps alone":                {"17/rank-0 17/rank-1 18/rank-1", "18/rank-1"},
+		"parts of one model":         {"layer-0-rank-0.pt layer-0-rank-1.pt layer-5-rank-1.pt", ""},
+		"shards now and then":        {"step-10/model.pt step-10/rank-0 step-10/rank-1 step-11/model.pt step-12/model.pt", ""},
+		"shards behind models":       {"step-1/rank-0 step-1/rank-1 step-2/rank-0 step-3/model.pt", "step-2/rank-0"},
+		"words that end in others":   {"steps_1/best.pt steps_1/a.pt heatmaps-1/x heatmaps-2/x steps_2/a.pt", ""},
+		"one step of several files":  {"model-step-1.pt optim-rank0-step-1.pt optim-rank1-step-1.pt model-step-2.pt optim-rank1-step-2.pt", "model-step-2.pt optim-rank1-step-2.pt"},
 		"folds":                      {"epoch-1/fold-0.h5 epoch-1/fold-1.h5 epoch-2/fold-0.h5", ""},
 		"hosts":                      {"step-1/host-0.npz step-1/host-1.npz step-2/host-0.npz", "step-2/host-0.npz"},
 		"one rank":                   {"step-16/model.pt step-17/model.pt", ""},
@@ -63,6 +70,27 @@ func TestSetAside(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestSetAsideKeepsWhatIsResumed: what a run has continued from stays, although an earlier one had more ranks.
+func TestSetAsideKeepsWhatIsResumed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	for _, name := range []string{"1/rank-0", "1/rank-1", "1/rank-2", "1/rank-3", "2/rank-0", "2/rank-1"} {
+		e.write("checkpoints/step-"+name, "x")
+	}
+	e.round(true)
+	for _, tt := range []struct{ attempt, ranks, torn int }{{0, 2, 0}, {1, 4, 0}} {
+		if notes, err := b.receiver.SetAside(1, tt.attempt, tt.ranks); err != nil || len(notes) != tt.torn {
+			t.Errorf("after attempt %d are set aside %q: %v", tt.attempt, notes, err)
+		}
+	}
+	e.write("checkpoints/step-3/rank-3", "x")
+	e.round(true)
+	if notes, err := b.receiver.SetAside(1, 1, 4); err != nil || len(notes) != 1 {
+		t.Errorf("set aside are %q: %v", notes, err)
 	}
 }
 

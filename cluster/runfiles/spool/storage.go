@@ -55,8 +55,13 @@ func (s *Spool) remoteOnly(name string) (entry, bool) {
 	return e, ok && e.RemoteOnly && !s.gone[name]
 }
 
-// Rename implements runfiles.Storage.
+// Rename implements runfiles.Storage. It first fetches a file that exists only remotely.
 func (s *Spool) Rename(from, to string, modified time.Time) error {
+	if _, away := s.remoteOnly(from); away {
+		if err := s.fetchOne(s.lifetime, from); err != nil {
+			return err
+		}
+	}
 	s.tree.RLock()
 	defer s.tree.RUnlock()
 	if err := s.local.Rename(from, to, modified); err != nil {
@@ -68,7 +73,7 @@ func (s *Spool) Rename(from, to string, modified time.Time) error {
 		delete(s.gone, to)
 		s.changed = true
 	}
-	if _, uploaded := s.known[from]; uploaded {
+	if !hidden(from) { // it may be on its way
 		s.gone[from], s.changed = true, true
 	}
 	return nil
