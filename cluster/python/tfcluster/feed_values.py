@@ -7,7 +7,6 @@ standard library, NumPy and pyarrow alone.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,23 +78,21 @@ def _missing(value: Any) -> bool:
 
 def _kind_of(value: Any) -> str:
     """The family of a value of Python; "NULL", "list", or the name of its type."""
-    if _missing(value):
-        return "NULL"
-    return next((name for name, kinds in _kinds() if isinstance(value, kinds)), type(value).__name__)
-
-
-@functools.cache
-def _kinds() -> tuple[tuple[str, tuple[type, ...]], ...]:
     import numpy as np
 
-    return (
+    if _missing(value):
+        return "NULL"
+    for name, kinds in (
         ("list", (np.ndarray, list, tuple)),
         ("bool", (bool, np.bool_)),
         ("int", (int, np.integer)),
         ("float", (float, np.float16, np.float32, np.float64)),
         ("text", (str,)),
         ("bytes", (bytes, bytearray, memoryview)),
-    )
+    ):
+        if isinstance(value, kinds):
+            return name
+    return type(value).__name__
 
 
 def _inferred(values: Sequence[Any]) -> Any:
