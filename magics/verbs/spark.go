@@ -14,9 +14,10 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// Time limits of calls about the notebook's SparkSession: another cell may hold Python.
 const (
-	sessionTimeout = 15 * time.Second
+	// sessionTimeout is the limit of calls about the notebook's SparkSession: another cell may hold Python, and the
+	// first SparkSession of a SparkContext takes Spark seconds, on a host under load many.
+	sessionTimeout = time.Minute
 	defaultSession = "spark" // its name in notebooks of Spark and Databricks
 )
 

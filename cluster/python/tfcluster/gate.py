@@ -185,7 +185,10 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
                 woken()
         if conn.fileno() not in ready:
             continue
-        data = conn.recv(1 << 20)
+        try:
+            data = conn.recv(1 << 20)
+        except ConnectionResetError:  # the other side closed with something unread
+            return
         if not data:
             return
         held += data
@@ -199,23 +202,21 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 
 
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
-    """Answer one call from Go."""
-    reply: dict[str, Any] = {"op": "reply", "id": message["id"]}
+    """Answer one call from Go. Where Go waits no longer, its reason is what the connection has next."""
 
-    def later(value: Any) -> None:
-        with contextlib.suppress(OSError):  # nobody waits any more
-            send(conn, {**reply, "value": value})
+    def reply(**fields: Any) -> None:
+        with contextlib.suppress(OSError):
+            send(conn, {"op": "reply", "id": message["id"], **fields})
 
     try:
         value = how(str(message["fn"]), message.get("args") or {})
         if isinstance(value, Later):
-            value.begin(later)
+            value.begin(lambda later: reply(value=later))
             return
-        reply["value"] = value
     except BaseException as e:
-        reply["ename"] = type(e).__name__
-        reply["error"] = str(e).strip() or type(e).__name__
-    send(conn, reply)
+        reply(ename=type(e).__name__, error=str(e).strip() or type(e).__name__)
+    else:
+        reply(value=value)
 
 
 def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
