@@ -145,9 +145,8 @@ engines-backends:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
 	$(GOTEST) -timeout 30m -skip '$(SMOKE)' $(WITH_ENGINES) $(LONG_UNITS)
 
-# Three processes: two were busy for eight minutes after the backends' tests had ended.
 engines-notebooks:
-	$(PYTEST) -n 3 -m engines e2e/tests
+	$(PYTEST) -m engines e2e/tests
 
 # The committed bundle is what the sources give, byte for byte. It is built beside the sources, which are in use; with
 # hard links, because the bundler orders modules outside of its folder differently.
