@@ -132,7 +132,7 @@ func TestTrust(t *testing.T) {
 	if _, err := run("reserve"); err == nil {
 		t.Error("a stranger's file sets --dir")
 	}
-	if rec, err := run("trust"); err != nil || !strings.Contains(rec.settle(), `dir = "results" # \u202e`) {
+	if rec, err := run("trust"); err != nil || !strings.Contains(rec.settle(), "dir = \"results\" # \uFFFD") {
 		t.Errorf("trust shows %q, %v", rec.settle(), err)
 	}
 	if _, err := run("reserve"); err != nil {

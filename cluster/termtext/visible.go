@@ -6,14 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns valid UTF-8 text without control characters but line ends: a terminal would obey those of a program's
-// source, its stacks or its variables. A tab becomes a space, another one U+FFFD.
+// Visible returns valid UTF-8 text in which each character but line ends is shown: a terminal obeys control characters of a
+// program's source or variables, and a page shows text in another order behind a bidirectional control. A tab becomes a
+// space, any other invisible character U+FFFD.
 func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':
 			return ' '
-		case unicode.IsControl(r) && r != '\n':
+		case !unicode.IsGraphic(r) && r != '\n':
 			return utf8.RuneError
 		}
 		return r

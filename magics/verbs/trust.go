@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -50,23 +48,9 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 	render.NewView(inv.out).Show(true, func() render.Bundle {
 		b := render.Line(fmt.Sprintf("%s is trusted until it changes:", file))
 		for line := range strings.Lines(string(text)) {
-			b = b.Line("  " + visible(strings.TrimRight(line, "\r\n")))
+			b = b.Line("  " + render.OneLine(strings.TrimRight(line, "\r\n")))
 		}
 		return b
 	})
 	return nil, nil
-}
-
-// visible returns a line of a stranger's file with the characters quoted that would change how a terminal or a page shows
-// the others.
-func visible(line string) string {
-	var b strings.Builder
-	for _, r := range line {
-		if r == '\t' || unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
-	}
-	return b.String()
 }
