@@ -18,16 +18,17 @@ import (
 // checkpoints is the name of the folder with a run's checkpoints in its own.
 const checkpoints = "checkpoints"
 
-// aside is the name of the folder with what a restart left out.
+// aside is the name of the folder to which torn sets are moved.
 const aside = "torn"
 
-// SetAside moves the checkpoints of a run that are newer than the newest whole set out of the way of its next attempt, so
-// that all ranks continue from the same step: into run-N/torn/ATTEMPT, by the attempt that has ended; 0 is before the first
-// one. It returns a line for users for each set. No task may be writing.
+// SetAside moves the checkpoints of a run that are newer than its newest whole set to run-N/torn/ATTEMPT, so that in
+// the next attempt all ranks continue from the same step. attempt is the one that has ended, 0 before the first.
+// SetAside returns one line for users for each set. While it runs, no task may write checkpoints.
 //
-// A set is the files of one folder with one step in their names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It is torn
-// if some of the run's ranks, and not all that did so in a set before, have written in it: an earlier run may have had more
-// ranks. Sets that attempt 0 has left, files without a step, and what TensorFlow's state file lists, stay.
+// A set is the files of one folder with one step in their names (step-17/rank-0.pt, ckpt-17.data-00000-of-00002). It
+// is torn if it has files of some ranks, but fewer than an earlier set has and than the run has ranks (the run that
+// is resumed may have had more). Sets that were there before attempt 1, files without a step, and checkpoints that
+// TensorFlow's state file lists stay.
 func (r *Receiver) SetAside(run int32, attempt, ranks int) (notes []string, err error) {
 	folder, files, err := r.checkpointsOf(run)
 	if err != nil {
@@ -60,7 +61,7 @@ func (r *Receiver) SetAside(run int32, attempt, ranks int) (notes []string, err 
 	return notes, nil
 }
 
-// resumed is from where the newest resumed run continues: the number of the newest set of each series.
+// resumed is the run that was resumed last, and the newest set of each series that it started with.
 type resumed struct {
 	run    int32
 	newest map[string]int
@@ -81,8 +82,8 @@ func (r *Receiver) resumedFrom(run int32) map[string]int {
 	return r.resumed.newest
 }
 
-// ApartRanks returns the pattern of the checkpoint files without a step that each rank of a run writes, of which some are
-// older than others by more than apartAfter; "" if there are none.
+// ApartRanks returns the pattern of the checkpoint files of a run that each rank writes, without a step in their
+// names, and whose times differ by more than apartAfter; "" if there are none.
 func (r *Receiver) ApartRanks(run int32) (pattern string, err error) {
 	_, files, err := r.checkpointsOf(run)
 	return apartRanks(files), err
@@ -99,7 +100,7 @@ func (r *Receiver) checkpointsOf(run int32) (folder string, files []File, err er
 	return folder, files, err
 }
 
-// read returns the contents of a file, of which it reads the beginning alone where it is too large for a state file.
+// read returns the first mostState bytes of a file.
 func (r *Receiver) read(name string) ([]byte, error) {
 	f, err := r.storage.Open(name)
 	if err != nil {
@@ -114,9 +115,9 @@ const mostState = 1 << 20
 
 // tornSet is a set of checkpoint files that not every rank has written.
 type tornSet struct {
-	name  string // of what the files have in common: step-17
+	name  string // the common part of the files' names: step-17
 	files []File
-	lack  string // what is there, for users
+	lack  string // how many of its files are there, for users; "" if it is not torn
 }
 
 // checkpointFile is a file with the set that it is part of.
@@ -124,12 +125,12 @@ type checkpointFile struct {
 	File
 	series  string // the folder and the word before the number of its set; sets of one series follow one another
 	number  int
-	pattern string // the name without numbers: what each rank writes has the same one
+	pattern string // the name without numbers, which is the same for each rank's file
 }
 
-// tornSets returns the sets of files that are newer than the newest whole one, of each series the newest first, and the
-// number of the newest other set of each series. listed are the checkpoints in a state file, which are whole; sets up to
-// the numbers in from, by series, are not looked at.
+// tornSets returns the sets of files that are newer than the newest whole one, of each series the newest first, and
+// the number of the newest other set of each series. listed are the checkpoints in a state file, which are whole;
+// sets up to the numbers in from, by series, are not judged.
 func tornSets(files []File, listed []string, ranks int, from map[string]int) (torn []tornSet, newest map[string]int) {
 	newest = map[string]int{}
 	series := map[string]map[int][]checkpointFile{} // sets by number
@@ -142,56 +143,63 @@ func tornSets(files []File, listed []string, ranks int, from map[string]int) (to
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(series)) {
-		sets := series[name]
-		numbers := slices.Sorted(maps.Keys(sets))
-		for i, number := range slices.Backward(numbers) {
-			set := tornSet{name: fmt.Sprintf("%s%d", name, number)}
-			byRank := false
-			for _, f := range sets[number] {
-				if slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) }) {
-					byRank = true // and whole
-				}
+		first, resumed := from[name]
+		had := map[string]int{} // the most files of each pattern in one of the sets so far
+		var sets []judgedSet
+		for _, number := range slices.Sorted(maps.Keys(series[name])) {
+			files := series[name][number]
+			set := judgedSet{tornSet: tornSet{name: fmt.Sprintf("%s%d", name, number)}, number: number}
+			for _, f := range files {
 				set.files = append(set.files, f.File)
+				set.whole = set.whole || slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
 			}
-			if first, resumed := from[name]; !byRank && (!resumed || number > first) {
-				set.lack, byRank = lacks(sets, number, numbers[:i], ranks)
+			have := perPattern(files)
+			if !set.whole && (!resumed || number > first) {
+				set.lack, set.whole = judge(have, had, ranks)
 			}
+			for pattern, n := range have {
+				had[pattern] = max(had[pattern], n)
+			}
+			sets = append(sets, set)
+		}
+		for _, set := range slices.Backward(sets) {
 			if set.lack != "" {
-				torn = append(torn, set)
+				torn = append(torn, set.tornSet)
 				continue
 			}
-			newest[name] = max(newest[name], number)
-			if byRank {
-				break // older ones are of no use to a restart
+			newest[name] = max(newest[name], set.number)
+			if set.whole {
+				break // a restart does not use older ones
 			}
 		}
 	}
 	return torn, newest
 }
 
-// lacks returns what a set lacks beside those before it: of what several ranks write there, some have written here, and not
-// all; the one before may be torn, too. byRank is whether its files say how many ranks have written it.
-func lacks(sets map[int][]checkpointFile, number int, before []int, ranks int) (lack string, byRank bool) {
-	have, had := perPattern(sets[number]), map[string]int{}
-	for _, n := range before {
-		for pattern, n := range perPattern(sets[n]) {
-			had[pattern] = max(had[pattern], n)
-		}
-	}
+// judgedSet is a set that may be torn.
+type judgedSet struct {
+	tornSet
+	number int
+	whole  bool // every rank has saved it; false also where its names do not say so
+}
+
+// judge compares the numbers of a set's files, by pattern, with the largest numbers of the sets before it. lack is
+// the first pattern of which the set has fewer; whole is whether it has as many of some pattern, and fewer of none.
+func judge(have, had map[string]int, ranks int) (lack string, whole bool) {
 	for _, pattern := range slices.Sorted(maps.Keys(have)) {
 		if !ofRank(pattern) {
 			continue
 		}
 		if n := min(had[pattern], ranks); have[pattern] < n {
-			return fmt.Sprintf("it has %d of %d files %s", have[pattern], n, path.Base(pattern)), true
+			return fmt.Sprintf("it has %d of %d files %s", have[pattern], n, path.Base(pattern)), false
 		}
-		byRank = byRank || had[pattern] > 0
+		whole = whole || had[pattern] > 0
 	}
-	return "", byRank
+	return "", whole
 }
 
-// ofRank reports whether a pattern has the number of a rank or a part, not of a sample or a fold, of which a set may have
-// any number.
+// ofRank reports whether a pattern has the number of a rank, or of a part. A set may have any number of other files,
+// such as samples or folds.
 func ofRank(pattern string) bool {
 	for at, c := range pattern {
 		if c == '#' && ofRanks().MatchString(pattern[:at]) {
@@ -247,11 +255,11 @@ func setOf(file File) (f checkpointFile, ok bool) {
 	return f, false
 }
 
-// apartAfter is how much later than another one a rank has written a file without a step, so that the two may be of
+// apartAfter is the difference of the times of two ranks' files without a step from which on they may be of
 // different steps.
 const apartAfter = 2 * time.Second
 
-// apartRanks returns what ApartRanks does, of files.
+// apartRanks is ApartRanks of a list of files.
 func apartRanks(files []File) string {
 	type span struct {
 		first, last time.Time

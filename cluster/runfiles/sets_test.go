@@ -73,6 +73,23 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
+// TestTornSetsOfMany: the time for 20,000 sets, of which all but the first are torn, is that of reading them.
+func TestTornSetsOfMany(t *testing.T) {
+	t.Parallel()
+	files := []File{{Path: "step-0/rank-1.pt"}}
+	for n := range 20_000 {
+		files = append(files, File{Path: fmt.Sprintf("step-%d/rank-0.pt", n)})
+	}
+	began := time.Now()
+	torn, newest := tornSets(files, nil, 2, nil)
+	if len(torn) != 19_999 || newest["step-"] != 0 || torn[0].name != "step-19999" {
+		t.Errorf("%d torn, newest %v", len(torn), newest)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 // TestSetAsideKeepsWhatIsResumed: what a run has continued from stays, although an earlier one had more ranks.
 func TestSetAsideKeepsWhatIsResumed(t *testing.T) {
 	t.Parallel()
