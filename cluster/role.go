@@ -20,6 +20,9 @@ const (
 	Evaluator = "evaluator"
 )
 
+// Trains reports whether the tasks of a role train together: the chief and the workers.
+func Trains(role string) bool { return role == Chief || role == Worker }
+
 // States of a run that has ended, in RunStatus.
 const (
 	RunFinished = "finished"

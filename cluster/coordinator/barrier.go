@@ -33,7 +33,7 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 }
 
 func (b *barrier) arrive(id cluster.TaskID) {
-	if !b.arrived[id] && (id.Role == cluster.Chief || id.Role == cluster.Worker) {
+	if !b.arrived[id] && cluster.Trains(id.Role) {
 		b.came++
 	}
 	b.arrived[id] = true

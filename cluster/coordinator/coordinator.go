@@ -75,7 +75,7 @@ func New(cfg Config) *Coordinator {
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
 	c.runs.groups = groups.New(feedable{c}, auth.PeerName)
-	c.files = files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: c.receiver(), shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}, ranks: trains(cfg.Request.GetRoles())}
+	c.files = files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: c.receiver(), shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}, ranks: ranksOf(cfg.Request.GetRoles())}
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {
 		cfg.Spool.OnNotice(func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })

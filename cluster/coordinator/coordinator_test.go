@@ -215,8 +215,8 @@ func TestStaleAgent(t *testing.T) {
 	}
 }
 
-// TestBarrierOfEnded: who waits at a barrier is told when a task ends that will not come, also in the last
-// attempt that a run can have.
+// TestBarrierOfEnded: a task that waits at a barrier gets an error when another task ends before it arrives, also in the
+// last attempt of a run.
 func TestBarrierOfEnded(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)

@@ -134,10 +134,10 @@ func (f *files) setAside(run, source int32, attempt, ranks int) (notes []string,
 	return append(torn, notes...), err
 }
 
-// trains returns how many tasks of roles train: chief and workers.
-func trains(roles []*clusterpb.Role) (n int32) {
+// ranksOf returns how many tasks of roles train.
+func ranksOf(roles []*clusterpb.Role) (n int32) {
 	for _, r := range roles {
-		if r.GetName() == cluster.Chief || r.GetName() == cluster.Worker {
+		if cluster.Trains(r.GetName()) {
 			n += r.GetCount()
 		}
 	}

@@ -51,7 +51,7 @@ func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (probl
 		if t.State == TaskExited || t.State == TaskEnded {
 			return fmt.Sprintf("%s has ended and cannot arrive", t.ID), true
 		}
-		if (t.Awaits == cluster.Chief || t.Awaits == cluster.Worker) && t.State == TaskWaiting && l.policy(t.Awaits).kind == cluster.Tracked {
+		if cluster.Trains(t.Awaits) && t.State == TaskWaiting && l.policy(t.Awaits).kind == cluster.Tracked {
 			return fmt.Sprintf("%s begins only when the %s has ended (--%s-depends-on), so it cannot arrive before", t.ID, t.Awaits, t.ID.Role), true
 		}
 		open = false

@@ -57,7 +57,7 @@ func (l *Machine) launchDue() {
 func (r *Run) training() bool {
 	theirs := true
 	for _, t := range r.Tasks {
-		if t.ID.Role == cluster.Chief || t.ID.Role == cluster.Worker {
+		if cluster.Trains(t.ID.Role) {
 			if t.State == TaskLaunching || t.State == TaskRunning {
 				return true
 			}

@@ -143,7 +143,7 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.Agen
 func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) int {
 	trainers, share, trains := 0, 0, false
 	for _, e := range execs {
-		one := e.Task.Role == cluster.Chief || e.Task.Role == cluster.Worker
+		one := cluster.Trains(e.Task.Role)
 		if one {
 			trainers++
 		}

@@ -68,7 +68,7 @@ type Task struct {
 }
 
 // trains returns whether other tasks wait for a task in collective operations.
-func (t *Task) trains() bool { return t.ID.Role == cluster.Chief || t.ID.Role == cluster.Worker }
+func (t *Task) trains() bool { return cluster.Trains(t.ID.Role) }
 
 // over returns whether a task's program has ended.
 func (t *Task) over() bool { return t.State == "exited" || t.State == "ended" || t.State == "lost" }

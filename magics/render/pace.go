@@ -36,7 +36,7 @@ func paceOf(st *clusterpb.RunStatus) pace {
 // trainsInSteps returns whether a task is one of those whose steps are the run's.
 func trainsInSteps(x *clusterpb.TaskStatus) bool {
 	t, err := cluster.ParseTask(x.GetTask())
-	return err == nil && (t.Role == cluster.Chief || t.Role == cluster.Worker) && x.GetStep() > 0
+	return err == nil && cluster.Trains(t.Role) && x.GetStep() > 0
 }
 
 // behind returns whether a task at that step is a straggler.

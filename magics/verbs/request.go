@@ -191,7 +191,7 @@ func (inv *invocation) strayRole(role string, counts map[string]int64) error {
 // resources returns a role's resources: of its own options, otherwise of the general ones.
 // Parameter servers and the evaluator get GPUs only by their own option.
 func (inv *invocation) resources(role string) *clusterpb.Resources {
-	trains := role == cluster.Chief || role == cluster.Worker
+	trains := cluster.Trains(role)
 	of := func(name string) command.Value {
 		if v, ok := inv.Roles[role][name]; ok {
 			return v
