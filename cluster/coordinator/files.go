@@ -121,8 +121,8 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 	return f.setAside(run, from.GetId(), 0, int(cmp.Or(from.GetRanks(), f.ranks)))
 }
 
-// setAside moves the checkpoints of a run that not every rank has saved out of the way of the attempt after the given one,
-// so that all continue from the same step. source is the run that wrote them first. It returns lines for users.
+// setAside moves the checkpoints of a run that not every rank has saved, so that in the attempt after the given one all ranks
+// continue from the same step. source is the run whose tasks wrote them. It returns lines for users.
 func (f *files) setAside(run, source int32, attempt, ranks int) (notes []string, err error) {
 	f.moving.Lock()
 	defer f.moving.Unlock()

@@ -61,7 +61,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		return c.noRun(ctx, req.GetRun())
 	}
 	defer leave()
-	if rec.loaded && c.cfg.Spool != nil { // perhaps a run of an earlier cluster
+	if rec.loaded && c.cfg.Spool != nil { // its lines may not be on this host
 		err := c.files.fetchFolder(ctx, q.Run, rundir.Lines)
 		if err == nil {
 			err = c.store.Load(q.Run)

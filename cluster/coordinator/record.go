@@ -23,7 +23,7 @@ type record struct {
 	over      time.Time // zero until its outcome is known
 	entered   bool
 	gone      bool // all its processes have ended
-	loaded    bool // loaded from disk, or as if it were; its status does not change
+	loaded    bool // it has only what is on disk: read from there, or reduced by forgetEnded; its status does not change
 	written   bool // on disk
 	shown     shown
 	tasks     map[cluster.TaskID]*taskRecord

@@ -149,8 +149,8 @@ func (c *Coordinator) writeRecord(rec *record) {
 	}
 }
 
-// forgetEnded replaces the records of runs that are over by what a later driver knows of them: their results are on disk.
-// The last run's lines may still arrive. Loop only.
+// forgetEnded reduces the records of runs that are over to their status, because everything else is on disk, and memory
+// must not grow with the number of runs. It keeps the last run's record, whose lines may still arrive. Loop only.
 func (c *Coordinator) forgetEnded() {
 	for i, rec := range c.runs.records[:max(0, len(c.runs.records)-1)] {
 		current := c.lc.Run() != nil && c.lc.Run().Spec.ID == rec.status.GetId()

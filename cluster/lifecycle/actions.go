@@ -26,7 +26,7 @@ type (
 		Attempt int
 		Spec    cluster.Spec
 	}
-	// SettleFiles asks that the files of an attempt which ended be ready for the next one, and that FilesSettled says so.
+	// SettleFiles makes the files of an attempt that ended ready for the next one. FilesSettled reports the end.
 	SettleFiles struct {
 		Run     int32
 		Attempt int

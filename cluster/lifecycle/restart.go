@@ -28,12 +28,12 @@ func (l *Machine) rootCause(t *Task, summary string) {
 	l.closeRun("failed", l.failure(t, summary), l.limits.failGrace)
 }
 
-// restarts are how often all tasks of a run were started again, and how far the next time is.
+// restarts counts the restarts of all tasks of a run, and has the state of the next one.
 type restarts struct {
 	Restarts int
 	Losses   int // because an executor was taken away, which Restarts does not count
 
-	asked, settled int // the attempts of which SettleFiles asked, and FilesSettled told, last
+	asked, settled int // the attempts of the last SettleFiles and of the last FilesSettled
 }
 
 // countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
@@ -76,7 +76,8 @@ func (l *Machine) restartAll(summary string) {
 	l.checkProcessesGone()
 }
 
-// filesSettled reports whether the files of the attempt that ended are ready for the next one; once it asks for that.
+// filesSettled reports whether the files of the attempt that ended are ready for the next one. Its first call for an attempt
+// requests that by SettleFiles.
 func (l *Machine) filesSettled() bool {
 	r := l.run
 	if r.settled < r.Attempt && r.asked < r.Attempt {

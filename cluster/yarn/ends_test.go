@@ -26,7 +26,8 @@ func endsByOthers(t *testing.T, h *hadooptest.Cluster, dir string) {
 				t.Errorf("stop -c %s: %v\n%s", application, err, out)
 			}
 		}, 143, "was stopped"},
-		{"killed", func(_ context.Context, t *testing.T, name, application string) { kill(t, h, application) }, 137, " killed"}, // as the driver was told before it ended, or as YARN says afterwards
+		// The text is the driver's ("killed in YARN by root") or, if it ended too early, YARN's ("killed: by user root").
+		{"killed", func(_ context.Context, t *testing.T, _, id string) { kill(t, h, id) }, 137, " killed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// sessionTimeout is the limit of calls about the notebook's SparkSession: another cell may hold Python, and the
-	// first SparkSession of a SparkContext takes Spark seconds, on a host under load many.
+	// sessionTimeout limits calls about the notebook's SparkSession. Another cell may hold Python, and Spark takes
+	// several seconds for the first SparkSession of a SparkContext, and more on a busy host.
 	sessionTimeout = time.Minute
 	defaultSession = "spark" // its name in notebooks of Spark and Databricks
 )

@@ -91,7 +91,7 @@ def rows(columns: Mapping[str, Any]) -> int:
 
 
 def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns as arrays that can be written to and refer to nothing else; those that are so already as they are."""
+    """Return the columns as writable arrays with memory of their own. Arrays that have it are not copied."""
     import numpy as np
 
     def own(values: Any) -> Any:
@@ -101,7 +101,7 @@ def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copied(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns as arrays that nothing else refers to; text, which is not written to, as it is."""
+    """Return copies of the columns. Text is not copied, because no program writes into it."""
     import numpy as np
 
     return {name: values if values.dtype == object else np.array(values) for name, values in columns.items()}

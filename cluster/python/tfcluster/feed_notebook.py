@@ -154,7 +154,7 @@ class Records(Parts):
 
 
 def _kept(batch: Any) -> Any:
-    """A batch as it is now: a program may fill the same array again for the next one."""
+    """Return a copy of a batch: its iterator may fill the same array again for the next batch."""
     if isinstance(batch, Mapping):
         return {name: _kept(values) for name, values in batch.items()}
     return batch.copy() if feed_tables.library(batch) in ("numpy", "pandas") else batch

@@ -72,7 +72,7 @@ _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # None, and pand
 
 
 def _missing(value: Any) -> bool:
-    """Whether it stands for no value."""
+    """Return whether a value means "no value"."""
     return type(value).__name__ in _MISSING
 
 
@@ -118,7 +118,7 @@ def _inferred(values: Sequence[Any]) -> Any:
 
 
 def _no_masks(values: Sequence[Any]) -> None:
-    """Unfit at a list with an array that has masked values: Arrow takes what is below the mask."""
+    """Raise Unfit for a list with an array that has masked values: Arrow takes the values below the mask."""
     import numpy as np
 
     for row, value in enumerate(values):

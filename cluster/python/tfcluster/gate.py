@@ -202,7 +202,7 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 
 
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
-    """Answer one call from Go. Where Go waits no longer, its reason is what the connection has next."""
+    """Answer one call from Go. If Go has stopped waiting, the answer is dropped: Go's next message says why."""
 
     def reply(**fields: Any) -> None:
         with contextlib.suppress(OSError):
