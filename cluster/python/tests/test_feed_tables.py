@@ -72,7 +72,10 @@ MASKED = np.ma.array([1.5, 2.5], mask=[1, 0])
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ({"x": list(MASKED)}, "row 0: NULL"),
+        ({"x": list(MASKED)}, "row 0: NULL; fill or drop it"),
+        ({"x": MASKED}, "row 0: NULL; fill or drop it (filled, compressed)"),
+        (pa.table({"x": [1, None]}), "row 1: NULL; fill or drop it (fill_null, drop_null)"),
+        (pd.DataFrame({"x": [None, "a"]}), "row 0: NULL; fill or drop it (fillna, dropna)"),
         ({"x": pd.Series(list(MASKED), dtype=object)}, "row 0: NULL"),
         ({"x": [[MASKED, MASKED]]}, "row 0: NULL"),
         ({"x": [1.5, True]}, "row 1: True is bool, 1.5 before it is float"),

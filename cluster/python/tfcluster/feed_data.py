@@ -87,7 +87,12 @@ class Words(NamedTuple):
                 return of_library[library].format(column=column, data=self.data)
         return "cast it to a number or string"
 
+    def missing(self) -> str:
+        """Return what to do about a value that is missing."""
+        return "NULL; fill or drop it" + _FILL.get(self.library, "")
 
+
+_FILL = {"pandas": " (fillna, dropna)", "pyarrow": " (fill_null, drop_null)", "numpy": " (filled, compressed)"}
 _DATES = {
     "pandas": 'cast it, as in {column}.astype("int64")',
     "pyarrow": 'cast it, as in {column}.cast("int64")',

@@ -125,7 +125,8 @@ def _table(named: Iterable[tuple[str, Any]], plan: Mapping[str, Any], is_array: 
             columns[name] = _column(values, words, own)
             _check_values(columns[name], plan, name)
         except Unfit as e:
-            problems.append(f"{where}, row {e.row}: {e}" if where != "it" else f"row {e.row}: {e}")
+            why = words.missing() if str(e) == feed_arrow.NULL else str(e)
+            problems.append(f"{where}, row {e.row}: {why}" if where != "it" else f"row {e.row}: {why}")
         except _Unfed as e:
             problems.append(f"{where} is {e.kind}: {e}")
     if problems:
