@@ -16,7 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 )
 
-// This file alone imports the backends: it contains everything that the program needs of an engine.
+// This file contains everything that the program needs of an engine. Only it imports the backends, except that
+// driver.go imports cluster/yarn, to run the driver as a managed ApplicationMaster.
 
 // engines returns the engines that --backend names. attempt is the managed ApplicationMaster's attempt that
 // this process is, or nil.

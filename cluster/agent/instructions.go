@@ -29,7 +29,7 @@ type run struct {
 	events  []*clusterpb.TaskEvent // repeated to a coordinator after a reconnection
 }
 
-// handle implements member.
+// handle implements handler.
 func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	switch i := i.GetInstruction().(type) {
 	case *clusterpb.Instruction_Welcome:
@@ -228,7 +228,7 @@ func (a *Agent) report(e *clusterpb.TaskEvent) {
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 }
 
-// greeting implements member: it opens a stream with Hello and all events of the current runs.
+// greeting implements handler: it opens a stream with Hello and all events of the current runs.
 func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// connected implements member. It stops the timeout without a driver.
+// connected implements handler. It stops the timeout without a driver.
 func (a *Agent) connected() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -15,8 +15,8 @@ func (a *Agent) connected() {
 	a.log.Info("joined", "coordinator", a.cfg.GetDriver().GetCoordinator())
 }
 
-// disconnected implements member. It starts the timeouts without a driver: after grace the
-// tasks are ended, after idle the agent.
+// disconnected implements handler. It starts the timeouts without a driver: after grace the tasks are ended, after
+// idle the agent.
 func (a *Agent) disconnected(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

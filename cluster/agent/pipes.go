@@ -65,9 +65,7 @@ func (p *taskPipes) close() {
 	}
 }
 
-// carriageWait is how long a \r waits for a
-//
-//	that belongs to it.
+// carriageWait is the time that a \r waits for a \n that belongs to it.
 const carriageWait = 50 * time.Millisecond
 
 // taskOutput reads and stores what a task writes.

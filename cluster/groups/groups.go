@@ -1,5 +1,5 @@
-// Package groups is the driver's side of collective calls: it brings the tasks of a run together and tells them when
-// one has left. The data does not pass the driver.
+// Package groups is the driver's side of collective calls. It forms a group of the tasks of a run, and informs the
+// members when one has left. The data does not pass through the driver.
 package groups
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
-// Run is the run whose tasks may form a group.
+// Run is a run with tasks that may form a group.
 type Run struct {
 	ID    int32
 	Tasks []Task // the chief and the workers, in the order of their ranks
@@ -31,7 +31,7 @@ type Task struct {
 	Attempt int32
 }
 
-// Runs tells which run is active.
+// Runs returns the run that is active.
 type Runs interface {
 	// GroupedRun returns the active or the last run.
 	GroupedRun(ctx context.Context) (Run, error)
@@ -47,19 +47,19 @@ type Groups struct {
 	groups map[groupKey]*group // guarded by mu
 }
 
-// groupKey identifies a group: an attempt of a run has one.
+// groupKey identifies a group. Each attempt of a run has one group.
 type groupKey struct{ run, attempt int32 }
 
-// group is guarded by the mu of Groups.
+// group is the group of an attempt. Its fields are guarded by the mu of Groups.
 type group struct {
-	key     string // that members know
+	key     string // the key that the members know
 	members map[string]*clusterpb.GroupMember
 	left    string                              // the first member that has left
-	asked   int                                 // how often the members have been asked for their progress
-	said    map[string]*clusterpb.GroupProgress // what they answered
-	stopped map[string]time.Time                // members whose processes are stopped, with the time until which that is accepted
+	asked   int                                 // number of requests to the members for their progress
+	said    map[string]*clusterpb.GroupProgress // their answers
+	stopped map[string]time.Time                // members with stopped processes: until when that is accepted
 	over    string                              // why the group is over
-	changed chan struct{}                       // closed and made anew
+	changed chan struct{}                       // closed and replaced at each change
 }
 
 // New returns a Groups without groups.
@@ -98,7 +98,8 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 			told, asked = &clusterpb.GroupUpdate{Members: members, Left: update.GetLeft()}, asks
 		}
 		if update.GetOver() != "" {
-			<-stream.Context().Done() // it may be asking Fail just now, which knows members alone
+			// The member may be calling Fail at this moment, which refuses tasks that are no members.
+			<-stream.Context().Done()
 			return stream.Context().Err()
 		}
 		select {
@@ -120,7 +121,7 @@ func (r Run) has(m *clusterpb.GroupMember) bool {
 	return false
 }
 
-// enter adds a member to the group of its attempt, which is made by the first one.
+// enter adds a member to the group of its attempt. The first member makes the group.
 func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,8 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	return g, nil
 }
 
-// leave removes a member. An attempt's group is kept without members until the next one: who comes later hears who left.
+// leave removes a member. The group of an attempt is kept without members until the next group is made: a task that
+// comes late is informed about the first member that left.
 func (s *Groups) leave(g *group, m *clusterpb.GroupMember) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +158,8 @@ func (g *group) wake() {
 	g.changed = make(chan struct{})
 }
 
-// update returns what a group's members hear now, how often they have been asked, and what is closed when that changes.
+// update returns the present update for the members of a group, and the number of requests for their progress.
+// changed is closed when these change.
 func (s *Groups) update(g *group, run Run) (u *clusterpb.GroupUpdate, asks int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

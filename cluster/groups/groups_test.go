@@ -32,7 +32,7 @@ func (r *fakeRuns) GroupedRun(context.Context) (Run, error) {
 	return r.run, nil
 }
 
-// serve returns a client of a service for a run of tasks.
+// serve returns a client of the service for a run of these tasks.
 func serve(t *testing.T, runs Runs) (*Groups, clusterpb.GroupsClient) {
 	t.Helper()
 	g := New(runs, func(context.Context) string { return "executor" })
@@ -56,7 +56,7 @@ func serve(t *testing.T, runs Runs) (*Groups, clusterpb.GroupsClient) {
 	return g, clusterpb.NewGroupsClient(conn)
 }
 
-// joining is a task's stream.
+// joining is the stream of a task.
 type joining struct {
 	grpc.ServerStreamingClient[clusterpb.GroupUpdate]
 	leave context.CancelFunc
@@ -73,7 +73,7 @@ func join(t *testing.T, client clusterpb.GroupsClient, task string, attempt int3
 	return joining{stream, cancel}
 }
 
-// until receives updates until one fits.
+// until receives updates until fits accepts one.
 func (j joining) until(t *testing.T, fits func(*clusterpb.GroupUpdate) bool) *clusterpb.GroupUpdate {
 	t.Helper()
 	for {
@@ -87,8 +87,8 @@ func (j joining) until(t *testing.T, fits func(*clusterpb.GroupUpdate) bool) *cl
 	}
 }
 
-// TestJoin: all hear of each other in the order of ranks once all have joined, before that of those who are missing,
-// and at the end of the first one that leaves.
+// TestJoin: the members are informed which tasks are missing, then of all members in the order of ranks, and at the
+// end of the first member that leaves.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	g, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "chief:0"}, {Name: "worker:0"}, {Name: "worker:1"}}}})
@@ -140,7 +140,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRefused: tasks that are not of the active run, and a task that is a member already.
+// TestRefused: a task that is not of the active run, and a task that is already a member, are refused.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	runs := &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "worker:0", Attempt: 2}}}}

@@ -15,11 +15,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// How long the driver waits before it says why a group is over. Both are longer than what they wait for takes.
+// Time limits of the driver's decision why a group is over. Both are longer than the events that they wait for.
 const (
 	// leaving is the time from the end of a connection between members to the end of the member that was killed.
 	leaving = time.Second
-	// answering is the time that the members have to say how far they are. One that is stopped does not answer.
+	// answering is the time in which the members report their progress. A stopped member does not answer.
 	answering = 2 * time.Second
 )
 
@@ -64,7 +64,7 @@ func (s *Groups) Progress(_ context.Context, p *clusterpb.GroupProgress) (*clust
 	return &clusterpb.GroupOver{Reason: g.over}, nil
 }
 
-// find returns the group of a member.
+// find returns the group of a member. It returns an error if the group has no such member.
 func (s *Groups) find(run, attempt int32, task string) (*group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Groups) find(run, attempt int32, task string) (*group, error) {
 	return g, nil
 }
 
-// ask has the members say how far they are.
+// ask requests the members' progress, unless it was requested before.
 func (s *Groups) ask(g *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *Groups) ask(g *group) {
 	}
 }
 
-// judge returns why a group is over, and decides it by the first failure that is clear; or else what is closed when
-// more is known. waits is false when nothing more will be known.
+// judge returns why a group is over. The first failure with a clear cause decides that. Otherwise it returns a
+// channel that is closed at the next change. waits is false if no change is awaited any more.
 func (s *Groups) judge(g *group, f *clusterpb.GroupFailure, waits bool) (reason string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,8 @@ func (s *Groups) judge(g *group, f *clusterpb.GroupFailure, waits bool) (reason 
 	return reason, nil
 }
 
-// late says who has not arrived at a call whose time is over. A member in an earlier call waits for somebody, too.
+// late returns which members have not arrived at a call after its time limit. A member in an earlier call is not to
+// blame: it waits for another member, too.
 func (g *group) late(f *clusterpb.GroupFailure) string {
 	var missing, silent, faults []string
 	for task := range g.members {
@@ -131,7 +132,7 @@ func (g *group) late(f *clusterpb.GroupFailure) string {
 	return fmt.Sprintf("%s: %s: %s", f.GetWhat(), strings.Join(faults, ", "), f.GetReason())
 }
 
-// names lists tasks in the order of their ranks.
+// names returns the names of tasks in the order of their ranks.
 func names(tasks []string) string {
 	slices.SortFunc(tasks, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
 	return strings.Join(tasks, ", ")

@@ -10,7 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestFail: why a group is over, from what one member saw, what the others answer and who has left; all hear the same.
+// TestFail: the reason of a group's end follows from one member's report, the others' answers and the member that has
+// left. All members receive the same reason.
 func TestFail(t *testing.T) {
 	t.Parallel()
 	late := &clusterpb.GroupFailure{Call: 5, What: "barrier", Late: true, Reason: "the timeout= of 1s has passed", Waits: []string{"worker:1"}}

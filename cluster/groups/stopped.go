@@ -8,8 +8,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// SetStopped notes whether the process of a task is stopped, by a signal or a debugger, as its executor reports with each
-// heartbeat. If others wait in a call for a member that has been stopped for limit, the group is over. It does not block.
+// SetStopped records whether the process of a task is stopped by a signal or a debugger. The task's executor reports
+// that with each heartbeat. If a member has been stopped for limit while others wait for it in a call, the group is
+// over. SetStopped does not block.
 func (s *Groups) SetStopped(run int32, task string, stopped bool, limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +30,8 @@ func (s *Groups) SetStopped(run int32, task string, stopped bool, limit time.Dur
 	}
 }
 
-// stoppedUntil returns what receives when a member has been stopped for long enough; nil if it is not stopped.
+// stoppedUntil returns a channel that receives when a member has been stopped for long enough; nil if the member is
+// not stopped.
 func (s *Groups) stoppedUntil(g *group, task string) <-chan time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +42,8 @@ func (s *Groups) stoppedUntil(g *group, task string) <-chan time.Time {
 	return time.After(time.Until(due))
 }
 
-// endStopped ends the group of a member that has been stopped for long enough, if others wait for it: they are asked how
-// far they are. If none does, they are asked again later.
+// endStopped ends the group of a member that has been stopped for long enough, if other members wait for it. It
+// requests their progress to find out. If no member waits, endStopped is called again later.
 func (s *Groups) endStopped(ctx context.Context, g *group, m *clusterpb.GroupMember) {
 	s.askAgain(g)
 	patience := time.NewTimer(answering)
@@ -66,7 +68,7 @@ func (s *Groups) endStopped(ctx context.Context, g *group, m *clusterpb.GroupMem
 	}
 }
 
-// askAgain has the members say anew how far they are.
+// askAgain requests the members' progress anew.
 func (s *Groups) askAgain(g *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +77,8 @@ func (s *Groups) askAgain(g *group) {
 	g.wake()
 }
 
-// judgeStopped ends the group if a member is in a call while another one is stopped, and returns why; else what is closed
-// when more is known.
+// judgeStopped ends the group if a member is in a call while another one is stopped. It returns a reason if the wait
+// is over, otherwise a channel that is closed at the next change.
 func (s *Groups) judgeStopped(g *group, task string) (reason string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

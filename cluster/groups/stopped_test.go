@@ -7,8 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestStopped: a member whose process is stopped ends its group once another one waits for it in a call; not before, and
-// not if it goes on.
+// TestStopped: a member with a stopped process ends its group when another member waits for it in a call. It does not
+// end the group before that, nor after its process continues.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	s, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "worker:0"}, {Name: "worker:1"}}}})
@@ -30,7 +30,7 @@ func TestStopped(t *testing.T) {
 	s.SetStopped(2, "worker:0", true, 0) // another run
 	s.SetStopped(1, "worker:0", true, time.Millisecond)
 	second.until(t, (*clusterpb.GroupUpdate).GetAsks)
-	say(false) // nobody waits: it is asked again
+	say(false) // no member waits: the members are asked again
 	second.until(t, (*clusterpb.GroupUpdate).GetAsks)
 	say(true)
 	const want = "worker:0 is stopped (a SIGSTOP, or a debugger), and worker:1 waits for it"

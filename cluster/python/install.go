@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// InstallCommand returns the words of a shell that install the packages which follow them for an interpreter: by its
-// pip, or by uv, where uv made its environment without pip.
+// InstallCommand returns the words of a shell command that installs packages for an interpreter; their names follow.
+// It is a command of the interpreter's pip, or of uv if uv made the environment without pip.
 func InstallCommand(interpreter string) string { return packageCommand(interpreter, "install") }
 
-// UninstallCommand returns the words of a shell that remove the packages which follow them.
+// UninstallCommand returns the words of a shell command that removes packages; their names follow.
 func UninstallCommand(interpreter string) string { return packageCommand(interpreter, "uninstall") }
 
 func packageCommand(interpreter, verb string) string {
@@ -21,13 +21,13 @@ func packageCommand(interpreter, verb string) string {
 	return ShellQuoted(interpreter) + " -m pip " + verb
 }
 
-// fromUV reports that an interpreter is that of an environment which uv made, and which has no pip.
+// fromUV reports whether an interpreter belongs to an environment that uv made and that has no pip.
 func fromUV(interpreter string) bool {
 	path, err := exec.LookPath(interpreter)
 	if err != nil {
 		return false
 	}
-	prefix := filepath.Dir(filepath.Dir(path)) // not where a link leads: out of the environment
+	prefix := filepath.Dir(filepath.Dir(path)) // not the target of a link, which is outside of the environment
 	config, err := os.ReadFile(filepath.Join(prefix, "pyvenv.cfg"))
 	if err != nil || !strings.Contains("\n"+string(config), "\nuv = ") {
 		return false
@@ -44,7 +44,7 @@ func fromUV(interpreter string) bool {
 	return true
 }
 
-// ShellQuoted is a word as a shell reads it.
+// ShellQuoted returns a word, quoted for a shell if needed.
 func ShellQuoted(word string) string {
 	if word == "" || strings.ContainsAny(word, " \t\n'\"$`\\(){}[]&;|<>*?~#!") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// OfProcess returns the interpreter that runs a process of this user, by a path in its environment; "" if that is not
-// known, or it is no Python. A process that was started as `python -m jupyterlab` tells no path: it is sought on the
-// PATH that the process was started with. /proc/PID/exe is only compared, because a link leads from an environment to it.
+// OfProcess returns the interpreter that runs a process of this user, by a path in its environment; "" if the path is
+// not known, or the process is no Python. A process that was started as `python -m jupyterlab` has no path on its
+// command line: it is sought on the process's own PATH. /proc/PID/exe is only compared, because it is the target of
+// the links in environments.
 func OfProcess(pid int) string {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
@@ -38,7 +39,7 @@ func OfProcess(pid int) string {
 	return ""
 }
 
-// foldersOf returns the folders in which the word that started a process may be a program.
+// foldersOf returns the folders that may contain the program of a process. word is the name by which it was started.
 func foldersOf(proc, word string) []string {
 	if strings.Contains(word, "/") {
 		dir, err := os.Readlink(filepath.Join(proc, "cwd"))

@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
-// TestOfProcess: the interpreter of a process, by the path with which it was started, or by one that the shell found.
+// TestOfProcess: OfProcess returns the path with which a process was started, or the path that the shell found.
 func TestOfProcess(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("sleep")

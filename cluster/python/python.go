@@ -15,10 +15,9 @@ import (
 //go:embed tfcluster/*.py
 var sources embed.FS
 
-// Extract puts the embedded package under cacheDir, in a folder named by its
-// content, and returns that folder: what belongs on PYTHONPATH. It is written
-// aside and renamed, so that processes may call it at the same time, and what
-// is there already is used as it is.
+// Extract writes the embedded package below cacheDir, into a folder that is named by the content, and returns that
+// folder for PYTHONPATH. It writes to another folder and renames it, so that processes may call Extract at the same
+// time. It does not change a folder that exists.
 func Extract(cacheDir string) (dir string, err error) {
 	dir = Place(cacheDir)
 	if _, err := os.Stat(dir); err == nil {
@@ -43,13 +42,13 @@ func Extract(cacheDir string) (dir string, err error) {
 	return dir, nil
 }
 
-// Place is the folder that Extract returns, whether it is there or not.
+// Place returns the folder of Extract, whether it exists or not.
 func Place(cacheDir string) string {
 	return filepath.Join(cacheDir, "python-"+contentDigest())
 }
 
-// contentDigest names the embedded files and their content. An agent asks for it several
-// times while it starts.
+// contentDigest returns a digest of the names and the content of the embedded files. It is computed once, because an
+// agent needs it several times while it starts.
 var contentDigest = sync.OnceValue(func() string {
 	sum := sha256.New()
 	err := fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -64,7 +63,7 @@ var contentDigest = sync.OnceValue(func() string {
 		return nil
 	})
 	if err != nil {
-		panic(err) // they are in this program
+		panic(err) // the files are in this program
 	}
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 })

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// versionsTimeout bounds the start of an interpreter that tells its packages' versions.
+// versionsTimeout bounds the run of an interpreter that prints the versions of packages.
 const versionsTimeout = 30 * time.Second
 
 // versionsProgram prints the versions of packages, without importing them.
@@ -24,15 +24,15 @@ def v(n):
     return "installed" if util.find_spec(n.replace("-","_")) else ""
 print(json.dumps({"python":sys.version.split()[0],"prefix":sys.prefix,**{n:v(n) for n in sys.argv[1:]}}))`
 
-// Versions asks an interpreter for its own version, under "python", the folder that it is installed below, under
-// "prefix", and the versions of packages; "" is that of a package that it does not have. The interpreter's path is
-// absolute: it is run in another folder.
+// Versions asks an interpreter for its own version (key "python"), the folder below which it is installed (key
+// "prefix") and the versions of packages; "" is the version of a package that it does not have. The interpreter's
+// path must be absolute, because the interpreter runs in another folder.
 func Versions(ctx context.Context, interpreter string, packages ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, interpreter, append([]string{"-c", versionsProgram}, packages...)...)
-	// The working directory stands first on python -c's path: a json.py in the user's folder would
-	// shadow the standard library, one in a folder that all may write would be somebody else's code.
+	// The working directory is the first folder on the path of python -c. A json.py in the user's folder would shadow
+	// the standard library, and one in a folder that all users may write would be another user's code.
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
 	out, err := cmd.Output()
@@ -49,8 +49,8 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 	return found, nil
 }
 
-// LastLine returns the last line that a program wrote to its standard error before exec.Cmd.Output returned err, to be put
-// after the error; "" if there is none.
+// LastLine returns the last line that a program wrote to its standard error before exec.Cmd.Output returned err, in a
+// form to put after the error; "" if there is none.
 func LastLine(err error) string {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -1,6 +1,6 @@
 /**
- * What is said over the comm between this extension and a kernel that holds clusters. Its other side is
- * magics/comm.go; testdata/comm.json holds both to the same words.
+ * The messages between this extension and a kernel that has clusters. The other side is package magics/panel. The tests
+ * of both sides read testdata/comm.json, so that both use the same messages.
  */
 import type { Kernel } from "@jupyterlab/services";
 

@@ -1,3 +1,3 @@
-// Package bridge joins Go and the notebook's Python: a [Gate] takes what Python asks for, and a
-// [Python] gives the notebook's objects. Both speak JSON lines with the shim in cluster/python.
+// Package bridge connects Go and the notebook's Python. A [Gate] accepts requests of Python. A [Python] returns
+// objects of the notebook. Both exchange lines of JSON with the shim in cluster/python.
 package bridge

@@ -21,23 +21,22 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// Runner does what Python asks for.
+// Runner executes the requests of Python.
 type Runner interface {
-	// RunLine does a magic from inside Python code, body being a cell magic's.
+	// RunLine runs a magic of Python code. body is the body of a cell magic; nil for a line magic.
 	RunLine(ctx context.Context, line string, body *string, out render.Output, py Python) (result.Value, error)
-	// RunArgv does a command given as words.
+	// RunArgv runs a command of these words.
 	RunArgv(ctx context.Context, argv []string, out render.Output, py Python) (result.Value, error)
-	// Complete offers what may stand at a position of a cell's code.
+	// Complete returns the completions at a position of a cell's code.
 	Complete(ctx context.Context, code string, cursor int, py Python) *command.Completion
-	// EngineSession is the engine's session that a cluster is on.
+	// EngineSession returns how Python can use the engine's session of a cluster.
 	EngineSession(ctx context.Context, cluster string) (map[string]string, error)
-	// Shutdown answers the shutdown of the kernel.
+	// Shutdown handles the shutdown of the kernel.
 	Shutdown(ctx context.Context, restart bool)
 }
 
-// Gate is where the Python shim calls: a unix socket of this user alone. A
-// connection is the notebook's objects, which Go asks, or one command that runs
-// inside Python code.
+// Gate listens for the Python shim on a unix socket that only this user can open. A connection serves calls of Go to
+// the notebook's objects, or it is one command of Python code.
 type Gate struct {
 	// static after construction
 	session  Runner
@@ -50,8 +49,8 @@ type Gate struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	objects *caller       // the notebook's objects; nil before the shim has called
-	arrived chan struct{} // closed once there has been one
+	objects *caller       // the connection to the notebook's objects; nil: none
+	arrived chan struct{} // closed when the first such connection has arrived
 	conns   map[net.Conn]struct{}
 }
 
@@ -61,7 +60,7 @@ func OpenGate(ctx context.Context, r Runner, p PanelServer) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	unixsock.Sweep(filepath.Join(dir, "gate-*.sock")) // of kernels that were killed
+	unixsock.Sweep(filepath.Join(dir, "gate-*.sock")) // left by kernels that were killed
 	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
 	ln, err := unixsock.Listen(path)
 	if err != nil {
@@ -73,13 +72,13 @@ func OpenGate(ctx context.Context, r Runner, p PanelServer) (*Gate, error) {
 	return g, nil
 }
 
-// Path is the socket's, for TFCLUSTER_GATE.
+// Path returns the path of the socket, for TFCLUSTER_GATE.
 func (g *Gate) Path() string { return g.path }
 
-// Close ends every connection, waits for what they ran and removes the socket.
+// Close closes all connections, waits for their commands and removes the socket.
 func (g *Gate) Close() {
 	g.end()
-	_ = g.listener.Close() // removes the socket; there is nobody to tell otherwise
+	_ = g.listener.Close() // removes the socket; an error changes nothing for the kernel
 	g.mu.Lock()
 	for c := range g.conns {
 		_ = c.Close() // wakes its reader
@@ -95,7 +94,7 @@ func (g *Gate) accept() {
 			if g.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(50 * time.Millisecond) // out of descriptors: later there may be some
+			time.Sleep(50 * time.Millisecond) // the process has no free descriptor; it may have one later
 			continue
 		}
 		g.mu.Lock()
@@ -133,7 +132,7 @@ type gateMessage struct {
 	Count   int             `json:"count"` // the n of In[n]; 0: none
 }
 
-// helloTimeout bounds a connection's first word.
+// helloTimeout is the time that a connection has for its first line.
 const helloTimeout = 10 * time.Second
 
 func (g *Gate) serve(conn net.Conn) {
@@ -166,7 +165,7 @@ func (g *Gate) serve(conn net.Conn) {
 	}
 }
 
-// serveObjects keeps the shim's thread; the newest connection is the one asked.
+// serveObjects keeps a connection to the notebook's objects. Calls of Go go to the newest one.
 func (g *Gate) serveObjects(c *caller, in *json.Decoder) {
 	g.mu.Lock()
 	g.objects = c
@@ -184,8 +183,7 @@ func (g *Gate) serveObjects(c *caller, in *json.Decoder) {
 	}
 }
 
-// Call implements Python over the shim's thread. It waits shortly for a shim that
-// is being loaded.
+// Call implements Python over that connection. It waits a short time for a shim that Python is loading.
 func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
 	wait := time.NewTimer(GlanceTimeout)
 	defer wait.Stop()
@@ -204,8 +202,7 @@ func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
 	return c.Call(ctx, fn, args, reply)
 }
 
-// complete offers completions, among them the notebook's names, which are asked for
-// over the same line.
+// complete sends completions. Among them are names of the notebook, for which it asks over the same connection.
 func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
 	reader := make(chan struct{})
 	go func() { // ends with the connection
@@ -213,12 +210,12 @@ func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
 		c.listen(in, func() {})
 	}()
 	found := g.session.Complete(g.ctx, first.Code, first.Cursor, c)
-	_ = c.send(map[string]any{"op": "done", "value": found}) // else the peer has gone
+	_ = c.send(map[string]any{"op": "done", "value": found}) // an error: the peer has closed the connection
 	_ = c.conn.Close()                                       // wakes the reader
 	<-reader
 }
 
-// command runs one magic or verb; its answers in place come over the same line.
+// command runs one magic or verb. Calls to Python's objects go over the same connection.
 func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
@@ -226,7 +223,8 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	reader := make(chan struct{})
 	go func() { // ends with the connection, which serve's caller closes
 		defer close(reader)
-		defer cancel() // the caller is gone: what it asked for ends, runs go on
+		// After the caller's end its command ends, too; runs continue.
+		defer cancel()
 		c.listen(in, func() {
 			select {
 			case out.interrupts <- struct{}{}:
@@ -248,12 +246,14 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	if err != nil {
 		raw = []byte("null")
 	}
-	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err).WithHelp(false)}) // else the peer has gone
-	_ = c.conn.Close()                                                                                                      // wakes the reader
+	// An error: the peer has closed the connection.
+	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err).WithHelp(false)})
+	// Wakes the reader.
+	_ = c.conn.Close()
 	<-reader
 }
 
-// caller is one connection to the shim: what is sent, and calls that wait.
+// caller is one connection to the shim, with the calls that wait for an answer.
 type caller struct {
 	conn io.WriteCloser
 	gate *Gate // nil: none, in tests
@@ -264,7 +264,7 @@ type caller struct {
 	dead    bool
 }
 
-// sendTimeout bounds one line to a Python that does not read.
+// sendTimeout bounds the time for one line to a Python that does not read.
 const sendTimeout = 30 * time.Second
 
 func (c *caller) send(message any) error {
@@ -275,18 +275,18 @@ func (c *caller) send(message any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = d.SetWriteDeadline(time.Now().Add(sendTimeout)) // of a closed connection, to which the write fails
+		_ = d.SetWriteDeadline(time.Now().Add(sendTimeout)) // an error: the connection is closed, and the write fails
 	}
 	if n, err := c.conn.Write(append(line, '\n')); err != nil {
 		if n > 0 {
-			_ = c.conn.Close() // no line may follow a part of one
+			_ = c.conn.Close() // no line may follow a part of a line
 		}
 		return fmt.Errorf("write to the notebook's Python: %w", err)
 	}
 	return nil
 }
 
-// Call implements Python in the caller's frame.
+// Call implements Python for the frame of the code that called.
 func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 	answer := make(chan *gateMessage, 1)
 	c.mu.Lock()
@@ -325,8 +325,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 	}
 }
 
-// listen reads what Python says until the connection ends: answers go to the calls
-// that wait for them.
+// listen reads lines of Python until the connection ends, and passes answers to the calls that wait for them.
 func (c *caller) listen(in *json.Decoder, interrupted func()) {
 	defer c.gone()
 	for {
@@ -347,12 +346,12 @@ func (c *caller) replied(m *gateMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ch := c.waiting[m.ID]; ch != nil {
-		ch <- m // holds one; an id is answered once
+		ch <- m // has capacity 1; an id gets one answer
 		delete(c.waiting, m.ID)
 	}
 }
 
-// gone wakes every call that waits.
+// gone wakes all calls that wait, after the connection has ended.
 func (c *caller) gone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -363,12 +362,12 @@ func (c *caller) gone() {
 	}
 }
 
-// engine answers Python's Cluster.spark(). What it says may hold a token: it goes to
-// Python and is shown to nobody.
+// engine answers Python's Cluster.spark(). The answer may contain a token: it is sent to Python and never shown.
 func (g *Gate) engine(c *caller, first *gateMessage) {
 	value, err := g.session.EngineSession(g.ctx, first.Cluster)
 	if err != nil {
-		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)}) // else the peer has gone
+		// An error: the peer has closed the connection.
+		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)})
 		return
 	}
 	_ = c.send(map[string]any{"op": "done", "value": value})

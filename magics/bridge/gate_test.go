@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// written is a connection that takes the first bytes of a line.
+// written is a connection that accepts the first bytes of a line, then fails.
 type written struct {
 	bytes  int
 	closed bool
@@ -16,7 +16,7 @@ func (w *written) Write([]byte) (int, error)        { return w.bytes, os.ErrDead
 func (w *written) SetWriteDeadline(time.Time) error { return nil }
 func (w *written) Close() error                     { w.closed = true; return nil }
 
-// TestPartOfALine: a connection that has a part of a line is closed; one that has nothing of it may still be used.
+// TestPartOfALine: a connection is closed after a part of a line; it may still be used when nothing was written.
 func TestPartOfALine(t *testing.T) {
 	t.Parallel()
 	for _, conn := range []*written{{bytes: 0}, {bytes: 1}} {

@@ -11,10 +11,9 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// Main is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
-// ipykernel, whose shim has started it with one end of a socket pair as descriptor
-// 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
-// closes; clusters live on.
+// Main is `tfcluster gate [--owner NAME] [--python PATH]`: the process behind a plain ipykernel. The kernel's shim
+// has started it with one end of a socket pair as descriptor 3. Main writes there the path of the gate, {"gate":
+// PATH}. It returns when the other end closes; clusters continue.
 func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, p PanelServer, end func())) error {
 	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -36,7 +35,7 @@ func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner
 	ended := make(chan struct{})
 	go func() { // ends with the kernel or with lifeline's close
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, lifeline) // however it ended, the kernel is gone
+		_, _ = io.Copy(io.Discard, lifeline) // with any error, too, the kernel has exited
 	}()
 	select {
 	case <-ended:

@@ -14,7 +14,7 @@ type PanelServer interface {
 // panelBacklog bounds the number of a front end's pending messages.
 const panelBacklog = 16
 
-// panel serves a comm of the JupyterLab extension, whose messages Python carries in both directions as they are.
+// panel serves a comm of the JupyterLab extension. Python passes its messages on unchanged, in both directions.
 func (g *Gate) panel(c *caller, in *json.Decoder) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	messages := make(chan json.RawMessage, panelBacklog)
@@ -34,7 +34,8 @@ func (g *Gate) panel(c *caller, in *json.Decoder) {
 			}
 		}
 	}()
-	g.panels.ServePanel(ctx, g, messages, func(m any) { _ = c.send(m) }) // else the peer has gone, and reader ends
+	// An error of send: the peer has closed the connection, and reader ends.
+	g.panels.ServePanel(ctx, g, messages, func(m any) { _ = c.send(m) })
 	cancel()
 	_ = c.conn.Close() // wakes the reader
 	<-reader

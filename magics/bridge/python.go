@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// Python reaches the notebook's objects. A nil Python, and one whose interpreter
-// is dead or busy with something that holds it, means that names cannot be looked
-// up; verbs that need none go on.
+// Python is a connection to the notebook's objects. It may be nil; its interpreter may have exited, or may be busy
+// with code that holds it. Then names cannot be looked up, and verbs that need none continue.
 type Python interface {
-	// Call asks the shim for fn and decodes its answer into reply. The error is a
-	// *PythonError when Python answered with an exception, ErrNoPython when nobody
-	// answers.
+	// Call calls the function fn of the shim and decodes its answer into reply. The error is a *PythonError if Python
+	// answered with an exception, and ErrNoPython if it does not answer.
 	Call(ctx context.Context, fn string, args, reply any) error
 }
 
-// Lasting returns a Python that can be asked after the command that py belongs to has ended: the notebook's objects,
-// which the shim serves for as long as its process lives. Names of the caller's frame are known to py alone.
+// Lasting returns a Python that can be asked after the end of the command to which py belongs: the notebook's
+// objects, which the shim serves until its process exits. Only py knows names of the caller's frame.
 func Lasting(py Python) Python {
 	if c, ok := py.(*caller); ok && c.gate != nil {
 		return c.gate
@@ -26,13 +24,13 @@ func Lasting(py Python) Python {
 	return py
 }
 
-// ErrNoPython says that the notebook's Python cannot be asked.
+// ErrNoPython is the error of a call that the notebook's Python does not answer.
 var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs; if it has ended, restart the kernel")
 
-// PythonError is an exception that Python answered with.
+// PythonError is an exception of Python, instead of an answer.
 type PythonError struct{ Name, Text string }
 
-// Error is "NameError: name 'x' is not defined".
+// Error returns a text such as "NameError: name 'x' is not defined".
 func (e *PythonError) Error() string {
 	if e.Name == "" || e.Name == "UsageError" {
 		return e.Text
@@ -40,14 +38,14 @@ func (e *PythonError) Error() string {
 	return e.Name + ": " + e.Text
 }
 
-// How long Python may take to answer.
+// Time limits for an answer of Python.
 const (
 	LookupTimeout  = 30 * time.Second // names and expressions
 	ProgramTimeout = 5 * time.Minute  // pickling a program and what it holds
-	GlanceTimeout  = 2 * time.Second  // what is shown if it comes in time
+	GlanceTimeout  = 2 * time.Second  // values that are shown only if they come in time
 )
 
-// Ask calls Python within a deadline.
+// Ask calls Python, with a time limit.
 func Ask(ctx context.Context, py Python, limit time.Duration, fn string, args, reply any) error {
 	if py == nil {
 		return ErrNoPython

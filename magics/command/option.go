@@ -70,7 +70,7 @@ func (o *Option) IsFor(backend string) bool {
 // takesValue reports whether the next word is the option's value.
 func (o *Option) takesValue() bool { return o.Kind != KindFlag && o.Bare == "" }
 
-// Flag returns the option with the placeholder of its value: --memory SIZE.
+// usage returns the option with the placeholder of its value: --memory SIZE.
 func (o *Option) usage() string {
 	s := "--" + o.Name
 	if o.PerRole == OnlyFor {

@@ -10,17 +10,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// description is what Python says of DATA.
+// description is Python's description of the data.
 type description struct {
 	Plan    map[string]any `json:"plan"`
 	Columns []string       `json:"columns"`
 	Total   int64          `json:"total"`
 	Once    bool           `json:"once"`
-	Slots   bool           `json:"slots"` // tasks of Spark read it, which need slots
+	Slots   bool           `json:"slots"` // tasks of Spark read the data: they need slots
 }
 
-// describe has Python look at the data, which may be a name of the caller's frame. After an error Python may keep it
-// until feed_end.
+// describe asks Python to look at the data, which may be a name of the caller's frame. After an error Python may keep
+// the data until feed_end.
 func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
 	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven, "data": f.request.Data}
 	maps.Copy(plan, f.request.Plan)

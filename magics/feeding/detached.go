@@ -2,14 +2,14 @@ package feeding
 
 import "sync"
 
-// Detached are the feeds that go on after the command that began them, by cluster. The zero value has none.
+// Detached has, for each cluster, the feed that continues after the end of its command. The zero value has none.
 type Detached struct {
 	mu sync.Mutex
 	// guarded by mu
 	feeds map[string]*Feed
 }
 
-// Keep adds a feed, in place of an earlier one of its cluster.
+// Keep adds a cluster's feed. It replaces an earlier one.
 func (d *Detached) Keep(cluster string, f *Feed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package feeding reads data of the notebook for a run: Python reads the source, the driver says where it goes and
-// how far it is. The records travel from Python's process or from Spark's executors to the tasks, never through here.
+// Package feeding delivers data of the notebook to a run. Python reads the source. The driver decides where the data
+// goes, and reports the progress. The records travel from the process of Python or from executors of Spark to the
+// tasks; they never pass this process.
 package feeding
 
 import (
@@ -20,9 +21,9 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// Request is what is fed, and how.
+// Request describes a feed.
 type Request struct {
-	Data   string // name of the notebook's object
+	Data   string // name of the notebook's object with the data
 	Mode   string // train | evaluate | inference
 	Uneven string // drop | pad | spread
 	Epochs int
@@ -30,41 +31,41 @@ type Request struct {
 	Plan   map[string]any // for Python: columns, label, binary, shuffle, …
 }
 
-// Failed is the error of a feed that the driver gave up. Programs that read it fail, too.
+// Failed is the error of a feed that the driver gave up. A program that reads this feed fails, too.
 type Failed struct{ *result.ClusterError }
 
 // Unwrap implements errors.Unwrap.
 func (f *Failed) Unwrap() error { return f.ClusterError }
 
-// Cluster is the cluster whose run is fed.
+// Cluster is the cluster with the run that is fed.
 type Cluster interface {
 	// Feeds returns the client of the driver's feeds.
 	Feeds() (clusterpb.FeedControlClient, error)
-	// Explain returns what an error of a call to the driver means for the user.
+	// Explain returns the meaning, for the user, of an error of a call to the driver.
 	Explain(err error) error
 }
 
-// Feed is a feed that is open. Its methods may be called from any goroutine.
+// Feed is an open feed. Its methods may be called from any goroutine.
 type Feed struct {
 	py      bridge.Python
 	cluster Cluster
-	id      string // Python's name for it
+	id      string // the feed's name in Python
 	request Request
-	begun   *clusterpb.FeedRequest // what the driver is asked for
+	begun   *clusterpb.FeedRequest // the request to the driver
 	stream  grpc.BidiStreamingClient[clusterpb.FeedCommand, clusterpb.FeedUpdate]
 	cancel  context.CancelFunc // of stream
 	open    *clusterpb.FeedOpen
 	order   map[string]any
 	slots   bool // the source waits for slots of Spark
 
-	ended chan struct{} // closed when it has ended
-	err   error         // how; set before ended is closed
+	ended chan struct{} // closed at the end of the feed
+	err   error         // the error that ended it; set before ended is closed
 
 	shown shown
 }
 
-// Open has Python look at the data and the driver begin the feed, once every task waits for it. The feed lives as
-// long as ctx; waiting is called with what the feed waits for until then.
+// Open asks Python to look at the data, and the driver to begin the feed, which it does when every task waits for it.
+// Until then Open calls waiting with the text of what the feed waits for. The feed lives as long as ctx.
 func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request, waiting func(string)) (*Feed, error) {
 	f := &Feed{
 		py: bridge.Lasting(py), cluster: cluster, id: fmt.Sprintf("feed-%d", time.Now().UnixNano()), request: request,
@@ -72,7 +73,8 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	}
 	about, err := f.describe(ctx, py)
 	if err != nil {
-		tell(py, bridge.GlanceTimeout, f.id, "feed_end", map[string]any{"keep": false}) // a Python that is still busy does it next
+		// A Python that is busy handles feed_end as its next call.
+		tell(py, bridge.GlanceTimeout, f.id, "feed_end", map[string]any{"keep": false})
 		return nil, err
 	}
 	plan, err := json.Marshal(about.Plan)
@@ -95,7 +97,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	return f, nil
 }
 
-// begin asks the driver for a feed and waits until it is open, or over. The caller closes f after an error.
+// begin asks the driver for a feed and waits until the feed is open or over. After an error the caller closes f.
 func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.FeedUpdate, error) {
 	feeds, err := f.cluster.Feeds()
 	if err != nil {
@@ -126,10 +128,10 @@ func (f *Feed) Run(ctx context.Context) {
 	close(f.ended)
 }
 
-// Ended is closed when the feed has ended; Err says how.
+// Ended returns a channel that is closed at the end of the feed. After that, Err returns the feed's error.
 func (f *Feed) Ended() <-chan struct{} { return f.ended }
 
-// Err returns how a feed that has ended did so: nil if everything was fed, or nobody wanted more.
+// Err returns the error of a feed that has ended; nil if all data was fed, or no task wanted more.
 func (f *Feed) Err() error { return f.err }
 
 func (f *Feed) run(ctx context.Context) error {
@@ -145,10 +147,10 @@ func (f *Feed) run(ctx context.Context) error {
 	}
 }
 
-// errAgain says that the tasks are started again, and are to be fed from the first record.
+// errAgain ends the delivery to tasks that are restarted: they must be fed from the first record.
 var errAgain = errors.New("the tasks are started again")
 
-// again begins the feed again, after what reads the source has ended.
+// again begins the feed again, after the readers of the source have ended.
 func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	f.cancel()
 	f.shown.setProgress(nil)
@@ -161,7 +163,7 @@ func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	return f.begin(ctx, f.shown.setWaiting)
 }
 
-// failure returns why the driver gave a feed up; nil if it did not.
+// failure returns the reason for which the driver gave a feed up; nil if it did not.
 func failure(u *clusterpb.FeedUpdate) error {
 	if u.GetFailure() == nil {
 		return nil
@@ -176,7 +178,7 @@ func (f *Feed) deliver(ctx context.Context) error {
 		holders = append(holders, map[string]any{"task": h.GetTask(), "host": h.GetHost(), "socket": h.GetSocket()})
 	}
 	f.order["feed"], f.order["key"], f.order["holders"] = f.open.GetFeed(), f.open.GetKey(), holders
-	if r := f.open.GetRoute(); r != nil { // secret, like the key: it goes to Python by a private socket
+	if r := f.open.GetRoute(); r != nil { // secret, like the key: it is sent to Python by a private socket
 		f.order["route"] = map[string]string{
 			"address": r.GetAddress(), "authority": r.GetAuthority(), "certificate": r.GetCertificate(), "key": r.GetKey(),
 		}
@@ -188,11 +190,11 @@ func (f *Feed) deliver(ctx context.Context) error {
 	}
 	updates := make(chan error, 1)
 	over := make(chan struct{})
-	go func() { updates <- f.receive(over) }() // ends with the stream, which close cancels
+	go func() { updates <- f.receive(over) }() // ends with the stream: close cancels it
 	return f.watch(ctx, updates, over)
 }
 
-// unread returns that the data cannot be read any more, which ends the run's feed.
+// unread returns the error of data that can no longer be read. It ends the run's feed.
 func (f *Feed) unread(part string, err error) error {
 	return &result.ClusterError{
 		Text:   fmt.Sprintf("%s could not be fed%s: %v", f.request.Data, part, err),
@@ -200,7 +202,7 @@ func (f *Feed) unread(part string, err error) error {
 	}
 }
 
-// receive takes the driver's updates until the feed is over or is to stop.
+// receive takes the driver's updates until the feed is over. It closes stop when the source must stop.
 func (f *Feed) receive(stop chan<- struct{}) error {
 	stopped := false
 	for {
@@ -225,20 +227,20 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 	}
 }
 
-// stopGrace is the time in which the driver, without being asked, says why a holder takes no more.
+// stopGrace is the time in which the driver sends, unasked, the reason why a holder takes no more records.
 const stopGrace = 2 * time.Second
 
-// fed is what Python says of the delivery.
+// fed is Python's report about the delivery.
 type fed struct {
 	Fed     []int64          `json:"fed"`
 	Ended   bool             `json:"ended"`
-	Stopped string           `json:"stopped"` // why a holder took no more
+	Stopped string           `json:"stopped"` // why a holder takes no more records
 	NaN     map[string]int64 `json:"nan"`     // by column, in the last epoch
 	Name    string           `json:"ename"`
 	Error   string           `json:"error"`
 }
 
-// watch reports what Python has delivered to the driver until one of them is done.
+// watch reports to the driver what Python has delivered, until the driver or Python ends the feed.
 func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	states := make(chan answered)
@@ -274,7 +276,7 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 				if err := f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{
 					Epoch: int32(reported), Rows: state.Fed[reported], Last: last,
 				}}}); err != nil {
-					python = nil // the updates say why
+					python = nil // the updates have the reason
 				}
 			}
 			if state.Ended {
@@ -290,13 +292,13 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 	}
 }
 
-// answered is an answer of Python, or why there is none.
+// answered is an answer of Python, or the error instead of it.
 type answered struct {
 	fed
 	err error
 }
 
-// ask asks Python how far the delivery is. Python answers when an epoch has been delivered and at the end.
+// ask asks Python about the progress of the delivery. Python answers after each epoch, and at the end.
 func (f *Feed) ask(ctx context.Context, states chan<- answered) {
 	for seen, over := 0, false; !over; {
 		var a answered
@@ -310,14 +312,16 @@ func (f *Feed) ask(ctx context.Context, states chan<- answered) {
 	}
 }
 
-// errSource says that the driver knows no other cause than what this client has told it.
+// errSource ends a feed for which the driver knows no other cause than the report of this client.
 var errSource = errors.New("the source failed")
 
-// failed ends a feed whose source failed, or whose holders take no more; the run goes on, and another feed may follow.
-// The driver may know the cause: the feed had failed before, the run has ended, or its tasks are started again.
+// failed ends a feed with a failed source, or with holders that take no more records. The run continues, and another
+// feed may follow. The driver may know the cause: an earlier failure of the feed, the end of the run, or a restart of
+// its tasks.
 func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) error {
 	reason := (&bridge.PythonError{Name: state.Name, Text: state.Error}).Error()
-	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}) // else the updates have ended
+	// If the stream is broken, the updates have ended, too.
+	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}})
 	select {
 	case err := <-updates:
 		if err == nil && state.Stopped != "" || err != nil && !errors.Is(err, errSource) {
@@ -339,21 +343,21 @@ func (f *Feed) close() {
 	f.cancel()
 }
 
-// Forget has Python end the delivery and forget the data; with keep not what inference made of it.
+// Forget asks Python to end the delivery and to forget the data. With keep, Python keeps the results of inference.
 func (f *Feed) Forget(keep bool) { f.tell("feed_end", map[string]any{"keep": keep}) }
 
-// tell has the lasting Python do something with the feed.
+// tell calls a function of the lasting Python about this feed.
 func (f *Feed) tell(fn string, args map[string]any) { tell(f.py, bridge.LookupTimeout, f.id, fn, args) }
 
-// tell has Python do something with a feed that a Python which is gone need not do.
+// tell calls a function of Python about a feed. It ignores errors: a Python that has exited has nothing left to do.
 func tell(py bridge.Python, limit time.Duration, id, fn string, args map[string]any) {
 	named := map[string]any{"id": id}
 	maps.Copy(named, args)
 	var done bool
-	_ = bridge.Ask(context.Background(), py, limit, fn, named, &done) // else it is gone
+	_ = bridge.Ask(context.Background(), py, limit, fn, named, &done) // an error: Python has exited
 }
 
-// Predictions returns what inference made of the data, which is put under a name if that is not "".
+// Predictions returns the results of inference. Python also assigns them to the name into, unless into is "".
 func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, error) {
 	var found struct {
 		Found bool   `json:"found"`

@@ -18,7 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// driver is a driver that answers each command as its script says.
+// driver is a driver with the updates that a test puts into a channel; it passes each command to the test.
 type driver struct {
 	grpc.ClientStream
 	updates  chan *clusterpb.FeedUpdate
@@ -56,7 +56,7 @@ func (d *driver) Recv() (*clusterpb.FeedUpdate, error) {
 	}
 }
 
-// notebook is a Python that describes 10 records and answers feed_wait with one state after the other.
+// notebook is a Python that describes 10 records and answers each feed_wait with the next state.
 type notebook struct {
 	once    bool
 	refuses string // why the data cannot be fed
@@ -130,14 +130,14 @@ func over(kind, summary string) *clusterpb.FeedUpdate {
 	return u
 }
 
-// TestFeed: how a feed that was opened ends.
+// TestFeed: how an open feed ends.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		states  []fed                              // of Python; the last one is followed by silence
-		dead    error                              // of Python, after the states
+		states  []fed                              // of Python; no state follows the last one
+		dead    error                              // error of Python, after the states
 		answers map[string]*clusterpb.FeedUpdate   // of the driver, by command; "": at once
-		more    func(*driver)                      // what the driver says besides
+		more    func(*driver)                      // sends further updates of the driver
 		want    string                             // part of the error; "": none
 		check   func(*testing.T, error, *notebook) // of the error and the calls
 	}{
@@ -284,7 +284,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestSlots: while the source waits for a slot of Spark, the feed says so.
+// TestSlots: while the source waits for a slot of Spark, Waiting returns that.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestOpen: what is said of a feed that cannot begin, or does not at once.
+// TestOpen: the errors of feeds that cannot begin, and what a feed waits for before it begins.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -349,7 +349,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestForgotten: Python forgets the data whose description was interrupted, came too late or failed.
+// TestForgotten: Python forgets the data when its description was interrupted, came too late or failed.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, &bridge.PythonError{Name: "ValueError", Text: "no"}} {
@@ -360,7 +360,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestPredictions: records without a result are said.
+// TestPredictions: records without a result are an error.
 func TestPredictions(t *testing.T) {
 	t.Parallel()
 	d, py := newDriver(), &notebook{}
@@ -374,7 +374,7 @@ func TestPredictions(t *testing.T) {
 	}
 }
 
-// TestDetached: a cluster has one detached feed, which is of one run.
+// TestDetached: a cluster has one detached feed, and the feed belongs to one run.
 func TestDetached(t *testing.T) {
 	t.Parallel()
 	var kept Detached

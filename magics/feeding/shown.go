@@ -6,12 +6,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// shown is what a cell shows of a feed.
+// shown is the state of a feed for the cell that shows it.
 type shown struct {
 	mu sync.Mutex
 	// guarded by mu
 	progress *clusterpb.FeedProgress
-	waiting  string           // what it waits for before it begins again
+	waiting  string           // what the feed waits for before it begins again
 	nan      map[string]int64 // the NaN of each column, in the last epoch that was delivered
 }
 
@@ -33,7 +33,7 @@ func (s *shown) setNaN(nan map[string]int64) {
 	s.nan = nan
 }
 
-// Progress returns how far the feed is; nil before it has begun, and of no feed.
+// Progress returns the progress of the feed; nil before its beginning, and for a nil Feed.
 func (f *Feed) Progress() *clusterpb.FeedProgress {
 	if f == nil {
 		return nil
@@ -43,7 +43,7 @@ func (f *Feed) Progress() *clusterpb.FeedProgress {
 	return f.shown.progress
 }
 
-// Waiting returns what the feed waits for before it begins again; "" while it is on, and of no feed.
+// Waiting returns what the feed waits for before it begins again; "" while it delivers, and for a nil Feed.
 func (f *Feed) Waiting() string {
 	if f == nil {
 		return ""
@@ -53,7 +53,7 @@ func (f *Feed) Waiting() string {
 	return f.shown.waiting
 }
 
-// NaN returns the number of NaN of each column, in the last epoch that was delivered; nil of no feed.
+// NaN returns the number of NaN of each column, in the last epoch that was delivered; nil for a nil Feed.
 func (f *Feed) NaN() map[string]int64 {
 	if f == nil {
 		return nil

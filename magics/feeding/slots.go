@@ -7,10 +7,10 @@ import (
 	"github.com/tfcluster/tfcluster/magics/bridge"
 )
 
-// slotsEvery is the time between two questions whether tasks of Spark have slots.
+// slotsEvery is the time between two calls of feed_waits.
 const slotsEvery = 2 * time.Second
 
-// askSlots shows when the jobs that read the source wait for a slot of Spark, until ctx ends.
+// askSlots shows whether the jobs that read the source wait for a slot of Spark, until ctx ends.
 func (f *Feed) askSlots(ctx context.Context) {
 	defer f.shown.setWaiting("")
 	each := time.NewTicker(slotsEvery)
@@ -23,7 +23,7 @@ func (f *Feed) askSlots(ctx context.Context) {
 		}
 		var what string
 		if err := bridge.Ask(ctx, f.py, bridge.GlanceTimeout, "feed_waits", map[string]any{"id": f.id}, &what); err != nil {
-			continue // it is only shown; feed_wait says why Python does not answer
+			continue // the text is for display only; feed_wait returns why Python does not answer
 		}
 		f.shown.setWaiting(what)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// boards are the TensorBoards that cells of a session show.
+// boards has the TensorBoards that cells of a session show.
 type boards struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -114,7 +114,7 @@ func (s *State) BoardCurves(ctx context.Context, id string) []render.Curve {
 	return render.Curves(PickRun(runs, b.Request.GetRun()).GetSeries(), MostCurves)
 }
 
-// MostCurves is the maximum number of curves shown instead of TensorBoard.
+// MostCurves is the maximum number of curves that are shown instead of TensorBoard.
 const MostCurves = 12
 
 // PickRun returns the run with this ID. For 0 it returns the last run that is active or has
@@ -131,8 +131,8 @@ func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
 	return nil
 }
 
-// openBoard opens the TensorBoard with this ID again: of a cell of this kernel, or of a cluster
-// that this kernel attached to.
+// openBoard opens the TensorBoard with this ID again. It is that of a cell of this kernel, or that of a cluster to
+// which this kernel attached.
 func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
 	if b, ok := s.boards.find(id); ok {
 		m, err := s.Reach(ctx, b.Cluster)
@@ -154,8 +154,8 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 	return nil, &result.ClusterError{Text: "the cluster of this TensorBoard has ended, or this notebook does not use it", Remedy: s.Say("tensorboard") + " opens another"}
 }
 
-// isBoardPath returns whether a path below the base URL is a TensorBoard's: it becomes the
-// source of an iframe.
+// isBoardPath reports whether a path below the base URL is that of a TensorBoard. The path becomes the source of an
+// iframe.
 func isBoardPath(path string) bool {
 	m := boardBase().FindStringSubmatch(path)
 	return m != nil && m[1] != "." && m[1] != ".."
@@ -183,13 +183,14 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	return path, nil
 }
 
-// ErrNoLines is the error of LinesPath for a cluster whose lines no browser can read by HTTP: its driver is of an
-// earlier version, or has no proxy.
+// ErrNoLines is the error of LinesPath for a cluster without lines for browsers: its driver is of an earlier version,
+// or has no proxy.
 var ErrNoLines = errors.New("no lines of its tasks to browsers")
 
-// LinesPath returns the path, below the Jupyter server's base URL, below which a browser reads the lines of a cluster's
-// tasks: tfcluster/NAME/TOKEN/, with lines and lines/live below it. "" is the current cluster. The path contains a
-// token: it must not be stored in a notebook. TensorBoard is not started, and the cluster does not become current.
+// LinesPath returns the path below which a browser reads the lines of a cluster's tasks: tfcluster/NAME/TOKEN/, with
+// lines and lines/live below it. The path is relative to the Jupyter server's base URL. An empty name means the
+// current cluster. The path contains a token: it must not be stored in a notebook. LinesPath does not start
+// TensorBoard, and does not make the cluster current.
 func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()

@@ -35,8 +35,7 @@ func (f Fate) String() string {
 	return [...]string{"refused", "restarting", "dead", "silent", "over", "unknown"}[f]
 }
 
-// Connection is a failed call to a cluster's driver, with what the state folder and the history
-// have about the cluster.
+// Connection is a failed call to a cluster's driver, with the cluster's data in the state folder and in the history.
 type Connection struct {
 	Cluster string
 	Err     error
@@ -65,13 +64,13 @@ func (c Connection) Fate() Fate {
 	return Silent
 }
 
-// ended returns whether the history has the end of the cluster in the state folder: a managed
-// cluster keeps its state until clients have read why it ended.
+// ended reports whether the history has the end of the cluster in the state folder. A managed cluster keeps its state
+// until clients have read why it ended.
 func (c Connection) ended() bool {
 	return c.Record != nil && !c.Record.Until.IsZero() && !c.Record.Until.Before(c.Info.Since)
 }
 
-// lost returns whether the call may have failed because of the connection.
+// lost reports whether the call may have failed because of the connection.
 func (c Connection) lost() bool {
 	switch status.Code(c.Err) {
 	case codes.Unavailable, codes.Aborted:
@@ -80,12 +79,12 @@ func (c Connection) lost() bool {
 	return result.Broken(c.Err) || errors.Is(c.Err, client.ErrNoDriver) || errors.Is(c.Err, os.ErrNotExist)
 }
 
-// timedOut returns whether the driver did not answer although it was connected.
+// timedOut reports whether the driver did not answer although it was connected.
 func (c Connection) timedOut() bool {
 	return result.Broken(c.Err) && status.Code(c.Err) != codes.Unavailable
 }
 
-// answered returns whether the driver itself returned the error.
+// answered reports whether the driver itself returned the error.
 func (c Connection) answered() bool {
 	return status.Code(c.Err) == codes.Unavailable && !result.Broken(c.Err)
 }
@@ -107,8 +106,8 @@ var topics = map[Fate]string{
 	Restarting: "driver-restarts", Dead: "driver-died", Silent: "driver-silent", Over: "cluster-over", Unknown: "no-cluster",
 }
 
-// explain returns the error for a failed call: the driver's own one, or a *Lost. say formats a
-// command as the user types it; maker is the command that creates a cluster.
+// explain returns the error for a failed call: the driver's own error, or a *Lost. say formats a command as the user
+// types it; maker is the command that creates a cluster.
 func (c Connection) explain(say func(string) string, maker string) error {
 	name := "cluster " + c.Cluster
 	l := &Lost{Fate: c.Fate()}
@@ -149,7 +148,7 @@ func clockOf(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// FateOf returns the meaning of an error of Explain.
+// FateOf returns the meaning of an error that Explain returned.
 func FateOf(err error) Fate {
 	if l, ok := errors.AsType[*Lost](err); ok {
 		return l.Fate
@@ -174,7 +173,7 @@ func (s *State) Explain(name string, err error) error {
 		switch {
 		case fate != Silent && fate != Refused, ctx.Err() != nil, fate == Silent && c.Info.Stopped:
 			return s.named(c.explain(s.Say, s.maker()))
-		case status.Code(err) == codes.Unavailable: // also of a driver that ends: its state will show that
+		case status.Code(err) == codes.Unavailable: // also from a driver that ends: its state will show the end
 		case s.answers(ctx, name) && errors.Is(err, client.ErrNoDriver):
 			return fmt.Errorf("the driver of cluster %s was started again meanwhile: repeat the command", name)
 		case s.answers(ctx, name):
@@ -189,7 +188,7 @@ func (s *State) Explain(name string, err error) error {
 	}
 }
 
-// answers returns whether a cluster's driver can be dialled now.
+// answers reports whether a cluster's driver can be dialled now.
 func (s *State) answers(ctx context.Context, name string) bool {
 	c, err := s.Options.Connector.Dial(ctx, name)
 	if err != nil {
@@ -199,7 +198,7 @@ func (s *State) answers(ctx context.Context, name string) bool {
 	return true
 }
 
-// connection returns a failed call with what is known about the cluster without its driver.
+// connection returns a failed call with the cluster's data that can be read without its driver.
 func (s *State) connection(name string, err error) Connection {
 	c := Connection{Cluster: name, Err: err}
 	if infos, lerr := s.Options.Connector.List(context.WithoutCancel(s.ctx)); lerr == nil { // reads files only

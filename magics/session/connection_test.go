@@ -15,8 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// TestFate: what a failed call means follows from the error, the state folder and the history,
-// and each meaning names what to do next.
+// TestFate: the meaning of a failed call follows from its error, the state folder and the history, and each meaning
+// names a next step.
 func TestFate(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 1, 2, 3, 0, 0, 0, time.Local)

@@ -19,8 +19,8 @@ import (
 type Handle struct {
 	Name   string
 	Client clusterpb.ControlClient
-	State  *State // the session
-	// Recovered: the last verb replaced a driver that had died.
+	State  *State // the session of the handle
+	// Recovered reports whether the last verb replaced a driver that had died.
 	Recovered bool
 	owned     bool // released when the kernel is shut down
 	drop      context.CancelFunc
@@ -30,13 +30,14 @@ type Handle struct {
 
 func closeClient(c clusterpb.ControlClient) {
 	if c, ok := c.(io.Closer); ok {
-		_ = c.Close() // nothing is left to say over it
+		_ = c.Close() // an error changes nothing: the connection is not used again
 	}
 }
 
-// Explain returns the error of a failed call to this cluster in words.
+// Explain returns the error of a failed call to this cluster, in words for the user.
 func (m *Handle) Explain(err error) error {
-	if s := status.Convert(err); s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown ") { // gRPC's: unknown method, or service
+	// gRPC itself begins this text with "unknown", for an unknown method or service.
+	if s := status.Convert(err); s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown ") {
 		return &result.ClusterError{
 			Text: "cluster " + m.Name + " was reserved by an earlier version, whose driver does not know this command", Code: 69,
 			Remedy: m.State.Say("shutdown -c "+m.Name) + ", then reserve it again",
@@ -61,13 +62,13 @@ func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
 	return c, nil
 }
 
-// FetchHistory returns the cluster's runs; with all, those of earlier clusters in its directory
-// too. It also returns the manifests of the runs with these numbers, as far as they exist.
+// FetchHistory returns the cluster's runs. With all, it also returns the runs of earlier clusters in its directory.
+// It returns the manifests of the runs with these numbers, as far as they exist.
 func (m *Handle) FetchHistory(ctx context.Context, all bool, manifests ...int32) (*clusterpb.HistoryReply, error) {
 	return Ask(ctx, m, m.Client.History, &clusterpb.HistoryRequest{All: all, Manifests: manifests})
 }
 
-// Ask calls the driver of m within AnswerTimeout. Its error is in words.
+// Ask calls the driver of m within AnswerTimeout. It returns the error in words for the user.
 func Ask[Request, Reply any](ctx context.Context, m *Handle, call func(context.Context, Request, ...grpc.CallOption) (Reply, error), req Request) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -94,7 +95,7 @@ func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 func (m *Handle) close() {
 	m.drop()
 	if c, ok := m.Client.(io.Closer); ok {
-		_ = c.Close() // nothing is left to say over it
+		_ = c.Close() // an error changes nothing: the connection is not used again
 	}
 }
 
@@ -106,7 +107,7 @@ func (m *Handle) Hold() {
 	}
 }
 
-// Held returns whether Hold was called.
+// Held reports whether Hold was called.
 func (m *Handle) Held() bool { return m.held.Load() }
 
 // hold keeps the presence stream open until ctx or the driver ends.

@@ -18,8 +18,8 @@ import (
 // runsFolder is the default folder for results in the notebook's folder.
 const runsFolder = "tfcluster-runs"
 
-// Launch starts a driver. Without a name it takes the first free one; the default folder for
-// results has that name, in the notebook's folder, or on HDFS where the driver chooses it.
+// Launch starts a driver. Without a name it takes the first free one. The default folder for results has that name,
+// in the notebook's folder; for an engine with HDFS the driver chooses the folder.
 func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Handle, error) {
 	req = proto.CloneOf(req)
 	named, placed := req.GetName() != "", req.GetDir() != ""
@@ -55,14 +55,14 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 	return nil, refused
 }
 
-// Taken is the error of a Launch whose name another cluster has. That one may be about to end.
+// Taken is the error of a Launch with the name of another cluster, which may be about to end.
 type Taken struct{ *result.ClusterError }
 
 // Unwrap implements errors.Unwrap.
 func (e *Taken) Unwrap() error { return e.ClusterError }
 
-// freeName returns the next name of local-1, local-2, …, which no cluster had before; without a count of them, the first
-// unused one from number first on.
+// freeName returns the next name of local-1, local-2, …, which no cluster had before. If the history does not count
+// clusters, it returns the first unused name, from number first on.
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
 	if namer, ok := s.Options.History.(Namer); ok {
 		n, err := namer.NextNumber(ctx, backend)

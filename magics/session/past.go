@@ -31,14 +31,14 @@ type HistoryReader interface {
 	Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error)
 }
 
-// Namer is a HistoryReader that counts the clusters which are reserved without a name.
+// Namer is a HistoryReader that counts the clusters that are reserved without a name.
 type Namer interface {
-	// NextNumber returns the number of the next one of a backend, which none had before.
+	// NextNumber returns the next number for a cluster of a backend. No cluster had it before.
 	NextNumber(ctx context.Context, backend string) (int, error)
 }
 
-// PastCluster returns the ended cluster that a command means, after err, the error of looking
-// for a live one; nil if err is the better answer.
+// PastCluster returns the ended cluster that a command means. err is the error of the search for a live one. The
+// result is nil if err is the better answer.
 func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord {
 	if _, usage := errors.AsType[*command.UsageError](err); usage {
 		return nil
@@ -47,7 +47,8 @@ func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord 
 	if name == "" {
 		name = s.LastName()
 	}
-	return s.newestPast(func(p *state.ClusterRecord) bool { // with its name also one whose driver does not answer
+	// A name may also mean a cluster whose driver does not answer.
+	return s.newestPast(func(p *state.ClusterRecord) bool {
 		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name || p.HasApplication(name)
 	})
 }
@@ -70,8 +71,8 @@ func (s *State) newestPast(matches func(*state.ClusterRecord) bool) *state.Clust
 	return nil
 }
 
-// lastOwn returns the last cluster of this notebook if it ended by itself, so that nobody has
-// read the reason; otherwise nil.
+// lastOwn returns the last cluster of this notebook if it ended by itself: the user has not read the reason yet.
+// Otherwise it returns nil.
 func (s *State) lastOwn() *state.ClusterRecord {
 	if s.Options.Owner == "" {
 		return nil
@@ -91,7 +92,7 @@ func (s *State) ClusterOfApplication(lease string) *state.ClusterRecord {
 	})
 }
 
-// mostNames is how many ended clusters are offered for completion.
+// mostNames is the maximum number of ended clusters that are offered for completion.
 const mostNames = 20
 
 // PastClusterNames returns the names of the newest ended clusters, for completion.
@@ -106,7 +107,7 @@ func (s *State) PastClusterNames() []string {
 	return names
 }
 
-// IsOver returns whether, by an error of Explain, only the cluster's results are left.
+// IsOver reports whether only the cluster's results are left. err is an error of Explain.
 func IsOver(err error) bool {
 	fate := FateOf(err)
 	return fate == Over || fate == Dead || fate == Unknown

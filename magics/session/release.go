@@ -14,11 +14,11 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// ShutdownTimeout bounds a release: the tasks' grace time and the engine's own.
+// ShutdownTimeout bounds a release: the grace time of the tasks and the time of the engine.
 const ShutdownTimeout = time.Minute
 
-// PickOrRecover returns the cluster that a command means, and starts a driver if its driver
-// died. With end it first ends a driver that does not answer.
+// PickOrRecover returns the cluster that a command means. It starts a driver if the cluster's driver died; with end,
+// it first ends a driver that does not answer.
 func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool) (*Handle, error) {
 	m, err := s.Pick(ctx, c)
 	if err == nil {
@@ -58,14 +58,14 @@ func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool)
 	return m, nil
 }
 
-// owns returns whether the cluster is released with the session.
+// owns reports whether the cluster is released with the session.
 func (s *State) owns(m *Handle) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m != nil && m.owned
 }
 
-// onlyOne returns the only existing cluster, live or dead; "" if there is none or several.
+// onlyOne returns the only existing cluster, live or dead; "" if there are none or several.
 func (s *State) onlyOne(ctx context.Context) string {
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil || len(infos) != 1 {
@@ -74,7 +74,7 @@ func (s *State) onlyOne(ctx context.Context) string {
 	return infos[0].Name
 }
 
-// Release releases a cluster and waits for that. out may be nil.
+// Release releases a cluster and waits for its end. out may be nil.
 func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *clusterpb.ShutdownRequest) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
@@ -105,9 +105,9 @@ func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *
 	return nil
 }
 
-// Shutdown handles a kernel's shutdown request: without restart it releases the session's own
-// clusters, unless a detached run is active. It does not wait long, because a front end waits
-// for the kernel; drivers finish by themselves.
+// Shutdown handles a kernel's shutdown request. Without restart it releases the session's own clusters, except one
+// with an active detached run. It does not wait long, because a front end waits for the kernel; drivers finish by
+// themselves.
 func (s *State) Shutdown(ctx context.Context, restart bool) {
 	if !restart {
 		s.mu.Lock()

@@ -20,7 +20,7 @@ type Connector interface {
 	Launch(ctx context.Context, req *clusterpb.ReserveRequest) (name string, c clusterpb.ControlClient, err error)
 	// Dial connects to a live driver.
 	Dial(ctx context.Context, name string) (clusterpb.ControlClient, error)
-	// List names every cluster of this user on this host, oldest first.
+	// List returns all clusters of this user on this host, oldest first.
 	List(ctx context.Context) ([]ClusterInfo, error)
 	// Recover starts a new driver for a cluster whose driver died, or connects to a live one.
 	Recover(ctx context.Context, name string) (clusterpb.ControlClient, error)
@@ -34,15 +34,15 @@ type ClusterInfo struct {
 	Backend string    `json:"backend"`
 	Owner   string    `json:"owner"`
 	Dir     string    `json:"dir"`
-	Live    bool      `json:"live"`       // its driver's process exists
-	Hosted  bool      `json:"hosted"`     // its engine runs its driver; Dial finds it
-	PID     int       `json:"driver_pid"` // of its driver, or of a hosted driver's proxy
+	Live    bool      `json:"live"`       // the process of its driver exists
+	Hosted  bool      `json:"hosted"`     // its engine runs its driver; Dial finds the driver
+	PID     int       `json:"driver_pid"` // process of its driver, or of a hosted driver's proxy
 	Stopped bool      `json:"stopped"`    // that process is stopped by a signal
 	Since   time.Time `json:"since"`
 	Note    string    `json:"note"`
 }
 
-// Options configures a session; it is not changed later.
+// Options are the settings of a session. They are not changed later.
 type Options struct {
 	Connector Connector
 	// Owner is the name of the kernel's connection file: the next kernel with that name
@@ -54,8 +54,7 @@ type Options struct {
 	Python string
 	// TensorBoardPython is an interpreter with tensorboard.
 	TensorBoardPython string
-	// WorkingDir is the base of relative paths if Python does not return it; default: the
-	// process's.
+	// WorkingDir is the base of relative paths if Python does not return one; default: the folder of the process.
 	WorkingDir string
 	Version    string
 	// Inventory lists this machine's GPUs; nil: unknown.
@@ -66,19 +65,19 @@ type Options struct {
 	History HistoryReader
 	// Remains returns what an earlier `tfcluster install` wrote beside what pip installed; may be nil.
 	Remains func() []string
-	// Channels tells how Jupyter reaches this kernel; nil: this is no kernel.
+	// Channels returns how Jupyter connects to this kernel; nil: this process is no kernel.
 	Channels func() (Channels, error)
-	// Patience is how long a driver may send nothing about a run before Silence asks for its
-	// status; 0: 10 s.
+	// Patience is the time in which a driver may send nothing about a run before Silence asks for its status. 0 means
+	// 10 s.
 	Patience time.Duration
-	// Shell says that this is the command line: its verbs, without %tfcluster.
+	// Shell reports whether this is the command line, which has the verbs without %tfcluster.
 	Shell bool
 }
 
 // Channels are the connections between Jupyter and a kernel.
 type Channels struct {
 	Encrypted bool
-	Host      string // of their ports; "": they are Unix sockets
+	Host      string // of their ports; "": the connections are Unix sockets
 }
 
 // State is the state of a session: its clusters and the current one. Its methods may be called
@@ -86,7 +85,7 @@ type Channels struct {
 type State struct {
 	// not changed after NewState
 	Options Options
-	ctx     context.Context // ends with Close, and with it the Hold streams
+	ctx     context.Context // ends with Close; the Hold streams end with it
 	end     context.CancelFunc
 	holds   sync.WaitGroup
 	boards  boards
@@ -95,9 +94,9 @@ type State struct {
 	mu sync.Mutex
 	// guarded by mu
 	clusters  map[string]*Handle
-	used      []string // clusters, the current one last
+	used      []string // names of clusters; the current cluster is the last one
 	announce  string
-	submitted map[string]*Submission // last start, by cluster
+	submitted map[string]*Submission // last start of each cluster, by its name
 	changed   chan struct{}          // closed at the next change of clusters or used; see Changed
 }
 
@@ -210,8 +209,8 @@ func (s *State) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// Look returns a handle for reading a cluster, which does not become the session's: its own, or
-// a connection that release closes.
+// Look returns a handle for reading a cluster. The handle is the session's own, or a new connection that release
+// closes. The cluster does not become one of the session's.
 func (s *State) Look(ctx context.Context, name string) (m *Handle, release func(), err error) {
 	if m := s.Find(name); m != nil {
 		return m, func() {}, nil
@@ -237,7 +236,7 @@ func (s *State) SetCurrent(m *Handle, owned bool) {
 // Context returns a context that ends with Close.
 func (s *State) Context() context.Context { return s.ctx }
 
-// Go runs work, for which Close waits.
+// Go runs work in a goroutine. Close waits for it.
 func (s *State) Go(work func()) { s.holds.Go(work) }
 
 // Pick returns the cluster that a command means: -c, otherwise the current one, otherwise the
@@ -276,7 +275,7 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one", Topic: topics[Unknown]}
 }
 
-// Reach returns the cluster of that name, and connects to it if the session has not.
+// Reach returns the cluster of that name, and connects to it if the session has no connection.
 func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	if m := s.Find(name); m != nil {
 		return m, nil
@@ -298,7 +297,7 @@ const (
 	quickTimeout   = 2 * time.Second // for output that is shown only if it is available
 )
 
-// Names returns the clusters for completion, the session's first.
+// Names returns the names of the clusters for completion, those of the session first.
 func (s *State) Names(ctx context.Context) []string {
 	s.mu.Lock()
 	var names []string

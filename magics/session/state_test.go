@@ -22,8 +22,7 @@ func TestLastUsed(t *testing.T) {
 	}
 }
 
-// TestBoardPaths: the paths that the extension takes for a TensorBoard's are those that are
-// answered, and no others.
+// TestBoardPaths: the answers have exactly those paths that the extension accepts as a TensorBoard's.
 func TestBoardPaths(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("../../jupyter-ext/testdata/comm.json")

@@ -18,8 +18,8 @@ type Received[T any] struct {
 	Err error
 }
 
-// Receive reads a stream into a channel, for use in a select. The last value has the error.
-// stop waits for the reader; it must be called after the stream's context is cancelled.
+// Receive reads a stream into a channel, for use in a select. The last value has the error. stop waits for the
+// reader; it must be called after the stream's context is cancelled.
 func Receive[T any](recv func() (T, error)) (values <-chan Received[T], stop func()) {
 	ch, quit, gone := make(chan Received[T]), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -113,11 +113,11 @@ func (s *Stream[T]) Reopen(err error) error {
 	return nil
 }
 
-// Heard must be called after each message: the next restart is then reported again.
+// Heard must be called after each message. Then the next restart is reported again.
 func (s *Stream[T]) Heard() { s.told = false }
 
-// Redial returns a handle for calls after a restart of the driver: a new one if the proxy of a
-// hosted driver has ended.
+// Redial returns a handle for calls after a restart of the driver. It is a new one if the proxy of a hosted driver
+// has ended.
 func (s *State) Redial(ctx context.Context, m *Handle) (*Handle, error) {
 	if c := s.connection(m.Name, nil); c.Info == nil || c.Info.Live {
 		return m, nil
@@ -134,18 +134,18 @@ func (s *State) Redial(ctx context.Context, m *Handle) (*Handle, error) {
 // defaultPatience is the default of Options.Patience.
 const defaultPatience = 10 * time.Second
 
-// Silence warns if a driver, which sends something every second, does not answer any more. One
-// goroutine uses it.
+// Silence warns if a driver no longer answers. A driver sends a message every second during a run. One goroutine uses
+// a Silence.
 type Silence struct {
 	Timer   *time.Timer // when it fires, call Ask
-	Answers chan error  // pass what it receives to Answered
+	Answers chan error  // pass the received errors to Answered
 
 	patience time.Duration
 	since    time.Time
 	told     bool
 }
 
-// NewSilence starts the timer; patience as in Options.Patience.
+// NewSilence starts the timer. patience has the meaning of Options.Patience.
 func NewSilence(patience time.Duration) *Silence {
 	if patience <= 0 {
 		patience = defaultPatience
@@ -162,9 +162,9 @@ func (q *Silence) Heard(out render.Output) {
 	q.Timer.Reset(q.patience)
 }
 
-// Ask requests the driver's status; the error is sent on Answers.
+// Ask requests the driver's status. The error, or nil, is sent on Answers.
 func (q *Silence) Ask(ctx context.Context, m *Handle) {
-	go func() { // ends after DialTimeout, even if nobody receives
+	go func() { // ends after DialTimeout, also if no goroutine receives
 		ctx, cancel := context.WithTimeout(ctx, client.DialTimeout)
 		defer cancel()
 		_, err := m.Status(ctx)
@@ -175,7 +175,7 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 	}()
 }
 
-// Answered handles the answer to Ask. It warns unless the driver answered, which may have
+// Answered handles the answer to Ask. It warns if the driver did not answer. A driver that answered may have had
 // nothing to send.
 func (q *Silence) Answered(out render.Output, err error) {
 	if FateOf(err) == Silent && !q.told {

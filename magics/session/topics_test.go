@@ -6,7 +6,7 @@ import (
 	"github.com/tfcluster/tfcluster/docs"
 )
 
-// TestTopics: the sections of docs/errors.md that errors of connections name exist.
+// TestTopics: the sections of docs/errors.md that the errors of connections name exist.
 func TestTopics(t *testing.T) {
 	t.Parallel()
 	for fate, topic := range topics {

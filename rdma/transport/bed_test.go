@@ -24,17 +24,17 @@ import (
 // longest is the longest time that a test waits for something that must happen.
 const longest = 2 * time.Minute
 
-// way is a provider with the connections that it is used on.
+// way is a provider with a kind of connections for it.
 type way struct {
 	name     string
 	provider Provider
 	listen   func(t testing.TB) net.Listener
 	dial     func(address net.Addr) (net.Conn, error)
 	identity string // of mutual TLS, for another process
-	missing  string // what the provider needs and this machine does not have
+	missing  string // what the provider needs and this machine lacks
 }
 
-// identityVariable has the identity of ways in a process that a test has started.
+// identityVariable names the variable with the identity of ways, in a process that a test has started.
 const identityVariable = "TRANSPORT_TEST_IDENTITY"
 
 func ways(t testing.TB) []way {
@@ -107,7 +107,7 @@ func certificates(t testing.TB, identity string) (server, client *tls.Config) {
 		&tls.Config{Certificates: pair, RootCAs: pool, ServerName: "rank", MinVersion: tls.VersionTLS13}
 }
 
-// segment is memory of this process.
+// segment returns memory of this process.
 func segment(t testing.TB, size int64, slots int) *memory.Mapping {
 	s, err := memory.New("tfcluster-transport-test", memory.Class{Slots: slots, Size: size / int64(slots)})
 	if err != nil {
@@ -121,7 +121,7 @@ func segment(t testing.TB, size int64, slots int) *memory.Mapping {
 	return m
 }
 
-// registered is memory that a provider knows.
+// registered returns memory that is registered with a provider.
 func registered(t testing.TB, w way, own *memory.Mapping) *Region {
 	region, err := w.provider.Register(own)
 	if err != nil {
@@ -136,7 +136,7 @@ func registered(t testing.TB, w way, own *memory.Mapping) *Region {
 	return region
 }
 
-// end is one end of a link, and the memory that the other end writes into.
+// end is one end of a link, and the memory into which the other end writes.
 type end struct {
 	Link
 	own *memory.Mapping
@@ -189,7 +189,7 @@ func linked(t testing.TB, w way, slots int, slotSize int64) (a, b *end) {
 	return ends[0], ends[1]
 }
 
-// write writes within the time that a test waits.
+// write writes within the time limit of a test.
 func (e *end) write(t testing.TB, to Place, data []byte, immediate uint32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -221,7 +221,7 @@ func (e *end) ended(t testing.TB) error {
 	}
 }
 
-// received returns what is at the place of a completion.
+// received returns the data at the place of a completion.
 func (e *end) received(t testing.TB, c Completion) []byte {
 	t.Helper()
 	var data []byte
@@ -235,8 +235,8 @@ func (e *end) received(t testing.TB, c Completion) []byte {
 	return data
 }
 
-// open says what this process has open of a test: descriptors, mappings, memory that a device knows, and goroutines of
-// this package.
+// open returns what this process has open of a test: descriptors, mappings, memory that a device knows, and
+// goroutines of this package.
 func open(t testing.TB) string {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -244,7 +244,7 @@ func open(t testing.TB) string {
 		t.Fatal(err)
 	}
 	files := 0
-	for _, fd := range fds { // not the poller's
+	for _, fd := range fds { // except those of the poller
 		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && (strings.HasPrefix(to, "socket:") || strings.Contains(to, "memfd")) {
 			files++
 		}

@@ -6,22 +6,22 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// The memory of a connection beside the regions, in bytes.
+// Sizes of a connection's memory without the regions, in bytes.
 const (
-	recordRoom = 32 // of a record, and how many messages were taken
-	smallSize  = 96 // up to which data travels behind its record
+	recordRoom = 32 // of a record and the number of messages that were taken
+	smallSize  = 96 // largest data that travels after its record
 	slotSize   = recordRoom + smallSize
-	ringSize   = credits * slotSize // of the messages that the peer writes, and of those on their way to it
-	stageSize  = 1 << 17            // of one of two buffers for data that the device does not know
+	ringSize   = credits * slotSize // of the messages that the peer writes, and of the own messages
+	stageSize  = 1 << 17            // of each of two buffers for data that the device does not know
 )
 
-// buffers is a connection's memory.
+// buffers is the memory of a connection.
 type buffers struct {
 	mapping []byte
 	ring    []byte // the peer writes records into it
-	slots   []byte // for records on their way
+	slots   []byte // for own records
 	stages  [2][]byte
-	in, out *verbs.Memory // the ring; the rest, which the device only reads
+	in, out *verbs.Memory // in is the ring; out is the rest, which the device only reads
 }
 
 func newBuffers(domain *verbs.Domain) (_ *buffers, err error) {

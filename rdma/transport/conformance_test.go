@@ -17,7 +17,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// TestConformance: what each provider does, one after the other because the last case counts what is open.
+// TestConformance: the tests of each provider run one after the other, because the last part counts what is open.
 func TestConformance(t *testing.T) {
 	for _, w := range ways(t) {
 		t.Run(w.name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// testOrder: completions have the order of the writes, and each its immediate, also those without data.
+// testOrder: completions have the order of the writes and their immediates, also those without data.
 func testOrder(t *testing.T, w way) {
 	a, b := linked(t, w, 2, 1<<16)
 	const writes = 2000
@@ -97,7 +97,7 @@ func testSizes(t *testing.T, w way) {
 	}
 }
 
-// testBothWays: both ends write large data at once, with several goroutines each.
+// testBothWays: both ends write large data at the same time, with several goroutines each.
 func testBothWays(t *testing.T, w way) {
 	a, b := linked(t, w, 4, 1<<20)
 	var work sync.WaitGroup
@@ -129,7 +129,7 @@ func testBothWays(t *testing.T, w way) {
 	}
 }
 
-// testBounds: a write that is not within a slot is refused, and the link goes on.
+// testBounds: a write that is not within a slot is refused, and the link continues.
 func testBounds(t *testing.T, w way) {
 	a, b := linked(t, w, 2, 4096)
 	for _, to := range []Place{{2, 0}, {-1, 0}, {0, 4096}, {0, -1}, {0, 1<<63 - 1}} {
@@ -143,7 +143,7 @@ func testBounds(t *testing.T, w way) {
 	}
 }
 
-// testNotReady: a writer waits for a peer that takes no completions, and nothing is lost when it does.
+// testNotReady: a writer waits for a peer that takes no completions, and nothing is lost when the peer takes them.
 func testNotReady(t *testing.T, w way) {
 	a, b := linked(t, w, 1, 1<<16)
 	data := make([]byte, 1<<16)
@@ -173,7 +173,7 @@ func testNotReady(t *testing.T, w way) {
 	}
 }
 
-// testGivenUp: a write whose context ends does not wait, and the link ends at both ends.
+// testGivenUp: a write does not wait longer than its context, and the link ends at both ends.
 func testGivenUp(t *testing.T, w way) {
 	a, b := linked(t, w, 1, 1<<16)
 	ended, cancel := context.WithCancel(t.Context())
@@ -182,7 +182,8 @@ func testGivenUp(t *testing.T, w way) {
 		t.Errorf("with a context that has ended: %v; the link: %v", err, a.Err())
 	}
 	var err error
-	for err == nil { // until one has to wait: one that has not begun at its deadline would leave the link as it is
+	// One of the writes has to wait. A write that has not begun at its deadline would leave the link as it is.
+	for err == nil {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		err = a.Write(ctx, Place{}, make([]byte, 1<<16), 0)
 		cancel()
@@ -199,7 +200,7 @@ func testGivenUp(t *testing.T, w way) {
 	}
 }
 
-// testClosed: the peer gets what was written before, and hears of the end; both ends can be closed twice.
+// testClosed: the peer gets the writes before the end and is informed of the end; both ends can be closed twice.
 func testClosed(t *testing.T, w way) {
 	a, b := linked(t, w, 1, 4096)
 	a.write(t, Place{}, []byte("last"), 9)
@@ -219,7 +220,7 @@ func testClosed(t *testing.T, w way) {
 	}
 }
 
-// testReconnect: the memory of a link that has ended is used by the next one.
+// testReconnect: the next link uses the memory of a link that has ended.
 func testReconnect(t *testing.T, w way) {
 	own, theirs := segment(t, 4096, 1), segment(t, 4096, 1)
 	for n := range byte(3) {
@@ -246,7 +247,7 @@ func testReconnect(t *testing.T, w way) {
 	}
 }
 
-// testHostile: records that name no place end the link, and nothing is written.
+// testHostile: records without a valid place end the link, and nothing is written.
 func testHostile(t *testing.T, w way) {
 	for _, c := range []Completion{
 		{Place: Place{Slot: 1}}, {Place: Place{Slot: -1}}, {Size: 4097}, {Place: Place{Offset: -1}, Size: 1}, {Place: Place{Offset: 1 << 62}, Size: 1 << 62}, {Size: -1},
@@ -259,7 +260,7 @@ func testHostile(t *testing.T, w way) {
 	}
 }
 
-// forge sends a record unchecked.
+// forge sends a record without a check.
 func forge(t *testing.T, to carrier, c Completion) {
 	t.Helper()
 	var err error
@@ -279,7 +280,7 @@ func forge(t *testing.T, to carrier, c Completion) {
 	}
 }
 
-// testHandshake: a peer that says nothing, or something else, is given up.
+// testHandshake: a peer that sends nothing, or something else than a greeting, is refused.
 func testHandshake(t *testing.T, w way) {
 	own := segment(t, 4096, 1)
 	here, there := connections(t, w)
@@ -305,7 +306,7 @@ func testHandshake(t *testing.T, w way) {
 	}
 }
 
-// testKilled: a peer that is killed in the middle of a write ends the link.
+// testKilled: the death of a peer in the middle of a write ends the link.
 func testKilled(t *testing.T, w way) {
 	if w.name == "RDMA stub" {
 		t.Skip("the stub has no way between processes: make test-rdma has")
@@ -372,7 +373,7 @@ func TestPeerProcess(t *testing.T) {
 	}
 }
 
-// address is where the test that has started this process listens.
+// address is the address on which the test that has started this process listens.
 type address struct{ network, text string }
 
 func (a address) Network() string { return a.network }

@@ -12,15 +12,14 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// magic is the beginning of a greeting, with the version of the records; offers is that of a greeting which an offer of RDMA
-// follows.
+// magic begins a greeting and has the version of the records. offers begins a greeting before an offer of RDMA.
 var (
 	magic  = [4]byte{'t', 'f', 'w', 2}
 	offers = [4]byte{'t', 'f', 'v', 2}
 )
 
-// greeting is what each end sends first: magic, and the number and the size of the slots of each class; zeros for
-// classes that the memory does not have.
+// greetingSize is the size of a greeting, which each end sends first: magic, and the number and the size of the slots
+// of each class; zeros for classes that the memory does not have.
 const greetingSize = 4 + memory.MaxClasses*(4+8)
 
 func greeting(begin [4]byte, own *memory.Mapping) []byte {
@@ -46,8 +45,8 @@ func parseGreeting(g []byte, begin ...[4]byte) (memory.Layout, error) {
 	return layout, layout.Check()
 }
 
-// greet sends the layout of the own memory with an offer, if there is one, and returns those of the peer. An end that
-// has no RDMA reads the other's offer, too.
+// greet sends the layout of the own memory, and an offer if there is one. It returns the layout and the offer of the
+// peer. An end without RDMA reads the other end's offer, too.
 func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping, offer []byte) (memory.Layout, []byte, error) {
 	done := connecting(ctx, conn)
 	defer done()
@@ -76,8 +75,8 @@ func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping
 	return layout, theirs, nil
 }
 
-// exchanged sends a message while read reads the peer's: both ends send first, and a pipe has no buffer. An error of
-// read closes the connection.
+// exchanged sends a message while read reads the peer's message: both ends send first, and a pipe has no buffer. An
+// error of read closes the connection.
 func exchanged(conn net.Conn, message []byte, read func() error) error {
 	sent := make(chan error, 1)
 	go func() { // ends with the connection's deadline, or when it is closed

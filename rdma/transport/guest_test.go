@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceFile is what libibverbs opens, in the guest of make test-rdma.
+// deviceFile is the file that libibverbs opens, in the guest of make test-rdma.
 const deviceFile = "/dev/infiniband/uverbs0"
 
-// asNobody is the variable with the device, by which a test is run as a user without privileges.
+// asNobody names the variable with the device. It makes a test run as a user without privileges.
 const asNobody = "TFCLUSTER_TEST_RDMA_NOBODY"
 
-// TestUnprivileged: on a real device, a user who may not open it, and one who may lock 64 kB only, are told so in one
-// line.
+// TestUnprivileged: on a real device, a user who may not open it, and a user who may lock only 64 kB, get an error of
+// one line.
 func TestUnprivileged(t *testing.T) {
 	device := os.Getenv(realDevice)
 	if device == "" || os.Getuid() != 0 {
@@ -60,7 +60,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestAsNobody prints what becomes of memory that is to be registered.
+// TestAsNobody prints the result of the registration of memory.
 func TestAsNobody(t *testing.T) {
 	device := os.Getenv(asNobody)
 	if device == "" {

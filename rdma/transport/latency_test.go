@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Variables of the measurement: the first one asks for it, the second one has a process be the peer.
+// Variables of the measurement: latencyWanted asks for it, latencyPeer makes a process the peer.
 const (
 	latencyWanted = "TFCLUSTER_TEST_LATENCY"
 	latencyPeer   = "TFCLUSTER_TEST_LATENCY_PEER" // WAY=NETWORK=ADDRESS
@@ -31,7 +31,7 @@ const (
 // overGRPC is a call of grpc-go with the same data, for comparison.
 const overGRPC = "gRPC"
 
-// TestLatency prints what a message to another process and its answer of 4 bytes take, by each way. The ways are
+// TestLatency prints the time of a message to another process and of its answer of 4 bytes, by each way. The ways are
 // measured in turns, so that other load on the machine affects all of them.
 func TestLatency(t *testing.T) {
 	if os.Getenv(latencyWanted) == "" {
@@ -47,7 +47,7 @@ func TestLatency(t *testing.T) {
 		for _, m := range all {
 			m.measure(t, 150, smallMessage, &m.small)
 			m.measure(t, 3, largeMessage, &m.large)
-			if round == 0 { // it warms up
+			if round == 0 { // the first round warms up
 				m.small, m.large = nil, nil
 			}
 		}
@@ -60,10 +60,10 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// measured are the times of a way.
+// measured has the times of a way.
 type measured struct {
 	name         string
-	send         func(size int) error // and wait for the answer
+	send         func(size int) error // sends a message and waits for the answer
 	small, large []time.Duration
 }
 
@@ -119,12 +119,12 @@ func connectPeer(t *testing.T, w way) func(size int) error {
 	}
 }
 
-// quantile returns one of sorted times, in µs.
+// quantile returns a quantile of sorted times, in µs.
 func quantile(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[int(q*float64(len(sorted)-1))].Nanoseconds()) / 1e3
 }
 
-// TestLatencyPeer is the process that answers.
+// TestLatencyPeer is the process that answers the messages.
 func TestLatencyPeer(t *testing.T) {
 	name, where, ok := strings.Cut(os.Getenv(latencyPeer), "=")
 	if !ok {

@@ -10,10 +10,10 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// queued is the number of completions that wait for their receiver; the peer's writes wait behind them.
+// queued is the maximum number of completions that wait for their receiver. Then the writes of the peer wait, too.
 const queued = 64
 
-// link is a Link: a writer at a time, a reader, and one end. What is specific to a provider is in its carrier.
+// link is a Link with one writer at a time, one reader, and one end. Its carrier has what is specific to a provider.
 type link struct {
 	carrier
 	ended  chan struct{} // closed by end
@@ -21,20 +21,20 @@ type link struct {
 
 	writing     chan struct{} // holds one token: a Write at a time
 	completions chan Completion
-	closing     func() error // once
+	closing     func() error // called once
 
 	mu  sync.Mutex
 	err error // guarded by mu; not nil once the link has ended
 }
 
-// carrier brings writes to the peer, and the peer's writes here.
+// carrier carries writes to the peer, and the peer's writes to this process.
 type carrier interface {
 	// layout returns the slots of the peer's memory.
 	layout() memory.Layout
-	// put writes data to the place of a completion, and has the peer hear of it. One call is made at a time.
+	// put writes data to the place of a completion and informs the peer. One call is made at a time.
 	put(c Completion, data []byte) error
-	// next returns the peer's next write when its data is here. It is called by one goroutine, and when the link has
-	// room for what it has returned before.
+	// next returns the peer's next write when its data is here. One goroutine calls it, when the link has room for
+	// the write that it returned before.
 	next() (Completion, error)
 	// interrupt ends the calls in progress, because the link has ended. It is called once.
 	interrupt(reason error)
@@ -93,7 +93,7 @@ func (l *link) Write(ctx context.Context, to Place, data []byte, immediate uint3
 	return nil
 }
 
-// ended is the error of a link for that of its connection.
+// ended returns the error of a link for an error of its connection.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, ErrPeerClosed) {
 		return ErrPeerClosed
@@ -101,7 +101,7 @@ func ended(err error) error {
 	return err
 }
 
-// end ends the link for a reason; the first one counts.
+// end ends the link for a reason. The first reason counts.
 func (l *link) end(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

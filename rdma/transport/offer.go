@@ -17,14 +17,14 @@ type offer struct {
 	ring     window // of messages
 }
 
-// window is memory that the peer may write to.
+// window is a part of the memory that the peer may write to.
 type window struct {
 	address uint64
 	key     uint32
 }
 
 // offerSize is the size of an offer: queue pair, sequence number, GID, LID, link layer, MTU, two addresses with their
-// keys, and the number of messages in the ring; in little-endian order.
+// keys, and the number of messages in the ring. Numbers are in little-endian order.
 const offerSize = 4 + 4 + 16 + 2 + 1 + 1 + 2*(8+4) + 2
 
 func (o offer) encode() []byte {
@@ -45,7 +45,7 @@ func (o offer) encode() []byte {
 	return binary.LittleEndian.AppendUint16(b, credits)
 }
 
-// mtus is the range of enum ibv_mtu.
+// minMTU and maxMTU bound enum ibv_mtu.
 const minMTU, maxMTU = 1, 5
 
 func parseOffer(b []byte) (offer, error) {
@@ -67,7 +67,7 @@ func parseOffer(b []byte) (offer, error) {
 	return o, nil
 }
 
-// fits returns why two ends cannot be connected.
+// fits returns an error if the two ends cannot be connected.
 func (o offer) fits(theirs offer) error {
 	if o.ethernet != theirs.ethernet {
 		return errors.New("one end has RoCE (RDMA over Ethernet), the other one InfiniBand: choose ports of one kind with NCCL_IB_HCA")

@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// await polls the completion queue until a condition holds, or the queue cannot be polled. Caller holds mu.
+// await polls the completion queue until a condition is true, or the queue cannot be polled. Caller holds mu.
 func (r *remote) await(until func() bool) {
 	for !until() && !r.broken {
 		if r.polling {
@@ -25,13 +25,13 @@ func (r *remote) await(until func() bool) {
 	}
 }
 
-// awaitFor is await with a limit. Caller holds mu.
+// awaitFor is await with a time limit. Caller holds mu.
 func (r *remote) awaitFor(limit time.Duration, until func() bool) {
 	late, over := false, false
 	timer := time.AfterFunc(limit, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if late = true; !over { // else the queue may have been closed
+		if late = true; !over { // otherwise the queue may have been closed
 			r.wake()
 		}
 	})
@@ -46,9 +46,9 @@ func (r *remote) wake() {
 	r.queue.Wake()
 }
 
-// sweep notes all completions that are in the queue. Caller holds mu.
+// sweep handles all completions that are in the queue. Caller holds mu.
 func (r *remote) sweep() {
-	for r.polling { // it has been woken
+	for r.polling { // the polling goroutine has been woken
 		r.changed.Wait()
 	}
 	for !r.broken {
@@ -61,7 +61,7 @@ func (r *remote) sweep() {
 	}
 }
 
-// polled notes what poll has returned. Caller holds mu.
+// polled handles the result of poll. Caller holds mu.
 func (r *remote) polled(got []verbs.Completion, err error) {
 	for _, c := range got {
 		r.handle(c)
@@ -72,9 +72,9 @@ func (r *remote) polled(got []verbs.Completion, err error) {
 	}
 }
 
-// poll returns the next completions. It spins for a time in which an answer of a peer that is not late arrives, because to
-// arm the queue and to wait for an event costs several system calls, and the device an interrupt. It spins no longer,
-// because the tasks need the core while a peer is late.
+// poll returns the next completions. It first polls in a loop (spins), for as long as the answer of a peer takes that
+// is not late: arming the queue and waiting for an event cost several system calls, and an interrupt of the device.
+// It does not spin longer, because the tasks need the core while a peer is late.
 func (r *remote) poll() ([]verbs.Completion, error) {
 	into := make([]verbs.Completion, 0, 16)
 	armed := false

@@ -9,10 +9,11 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// directSize is the size from which data that the device knows is written from where it is: the write is waited for.
+// directSize is the size from which data is written from its place, if the device knows that. The write then waits
+// for its completion.
 const directSize = 4096
 
-// waitFor waits until a writer's condition holds, or returns why it cannot hold any more. Caller holds mu.
+// waitFor waits until a writer's condition is true, or returns why it cannot become true. Caller holds mu.
 func (r *remote) waitFor(until func() bool) error {
 	r.await(func() bool { return r.over != nil || r.closed || until() })
 	switch {
@@ -35,7 +36,7 @@ func (r *remote) post(w verbs.Write) error {
 	return r.postNow(r.posted-r.signaled >= signalAt, w)
 }
 
-// postSignaled is post of a write whose completion is waited for. Caller holds mu.
+// postSignaled posts a write that gets a completion of its own. Caller holds mu.
 func (r *remote) postSignaled(w verbs.Write) error {
 	if err := r.waitFor(r.hasRoom); err != nil {
 		return err
@@ -43,7 +44,7 @@ func (r *remote) postSignaled(w verbs.Write) error {
 	return r.postNow(true, w)
 }
 
-// postNow posts a write for which there is room. Caller holds mu.
+// postNow posts a write; there must be room for it. Caller holds mu.
 func (r *remote) postNow(signaled bool, w verbs.Write) error {
 	w.ID, w.Signaled = r.posted+1, signaled
 	if err := r.queue.Post(w); err != nil {
@@ -57,11 +58,11 @@ func (r *remote) postNow(signaled bool, w verbs.Write) error {
 	return nil
 }
 
-// reaching is the time that the first write may take. The device may try longer.
+// reaching is the time limit of the first write. The device may try for longer.
 const reaching = 10 * time.Second
 
-// reach writes nothing to the peer, and returns why its device has not acknowledged that: a network may drop the packets of
-// RDMA and carry those of TCP.
+// reach writes nothing to the peer, and returns an error if the peer's device does not acknowledge that: a network
+// may drop the packets of RDMA and carry those of TCP.
 func (r *remote) reach(ctx context.Context) error {
 	limit := reaching
 	if end, ok := ctx.Deadline(); ok {
@@ -73,7 +74,7 @@ func (r *remote) reach(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !over { // else the queue may have been closed
+		if !over { // otherwise the queue may have been closed
 			r.fail(context.Cause(ctx))
 		}
 	})
@@ -123,15 +124,15 @@ func (r *remote) put(c Completion, data []byte) error {
 	return err
 }
 
-// from returns a write of a part of the own buffers.
+// from returns w with a part of the own buffers as its data.
 func (r *remote) from(part []byte, w verbs.Write) verbs.Write {
 	w.Local, _ = r.memory.out.Contains(part)
 	w.LocalKey, w.Size, w.Inline = r.memory.out.LocalKey, uint32(len(part)), len(part) <= r.queue.Inline
 	return w
 }
 
-// putPieces writes large data: from where it is, if the device knows that, else by way of the stages. It returns the
-// last write that reads it where it is; 0: none. Caller holds mu.
+// putPieces writes large data: from its place, if the device knows that; otherwise through the stages. last is the
+// last write that reads the data at its place; 0: none. Caller holds mu.
 func (r *remote) putPieces(to verbs.Write, data []byte) (last uint64, err error) {
 	at, known := r.own.device.Contains(data)
 	direct := known && len(data) >= directSize
@@ -167,8 +168,8 @@ func (r *remote) putStaged(to verbs.Write, data []byte) error {
 	return err
 }
 
-// settle waits until a write is complete, after an error, too: the device does not read its data any more. Caller
-// holds mu.
+// settle waits until a write is complete, also after an error: then the device does not read the data any more.
+// Caller holds mu.
 func (r *remote) settle(write uint64, err error) error {
 	complete := func() bool { return r.completed >= write }
 	if err == nil {

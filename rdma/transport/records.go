@@ -30,14 +30,14 @@ func parseRecord(record []byte) Completion {
 	}
 }
 
-// records is a stream of records. A record says what was written where. Its data is in the memory already, or
-// follows it in the stream: that is all in which TCP and SharedMemory differ.
+// records is a stream of records. A record describes a write and its place. The data is in the memory already, or
+// follows its record in the stream: this is the only difference between TCP and SharedMemory.
 type records struct {
 	conn net.Conn
 	in   *bufio.Reader
-	own  *memory.Mapping // the peer writes into it
-	room memory.Layout   // of the peer's memory
-	// take completes a write of which the record has been read; nil: nothing is left to do.
+	own  *memory.Mapping // the memory into which the peer writes
+	room memory.Layout   // the layout of the peer's memory
+	// take completes a write after its record has been read; nil: nothing is left to do.
 	take func(c Completion) error
 }
 

@@ -13,22 +13,22 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// The flow of messages. A message is an RDMA write of a record with an immediate, behind the writes of its data. Small
-// data is in the message, behind the record, and the receiver puts it at its place.
+// The flow of messages. A message is an RDMA write of a record with an immediate, after the writes of its data. The
+// message itself contains small data, after the record; the receiver copies it to its place.
 const (
 	credits  = queued          // messages that the peer has not taken
-	grantAt  = credits / 2     // messages taken, of which the peer is told by a grant: an empty write with their number
+	grantAt  = credits / 2     // number of taken messages after which a grant reports it: an empty write
 	grants   = 4               // receives for grants: at most credits/grantAt are on their way
 	requests = 256             // writes that are not complete
-	signalAt = credits / 4     // writes of which one has a completion: each wakes a goroutine
-	settling = 2 * time.Second // for what the device does without the peer
+	signalAt = credits / 4     // writes per completion: each completion wakes a goroutine
+	settling = 2 * time.Second // time for the work of the device without the peer
 )
 
 // remote is the carrier of RDMA: it writes data and records into the peer's memory.
 //
-// A goroutine that waits for something polls the completion queue itself; while one polls, others wait for what it gets. So
-// no completion has to be passed from a polling goroutine to the waiting one. The stream on which the ends have met stays
-// open: it ends when the peer's process does, while a device notices only that its retries fail.
+// A goroutine that waits for an event polls the completion queue itself. While one goroutine polls, the others wait
+// for its result. So a polling goroutine need not pass a completion on to the waiting one. The stream on which the
+// ends have met stays open: it ends when the peer's process exits, while a device notices only that its retries fail.
 type remote struct {
 	conn   net.Conn
 	in     io.Reader
@@ -38,14 +38,14 @@ type remote struct {
 	queue  *verbs.Queue
 	memory *buffers
 	device *Verbs
-	alive  sync.WaitGroup // follows the stream
+	alive  sync.WaitGroup // the goroutine that follows the stream
 
 	mu      sync.Mutex
-	changed *sync.Cond // what is guarded by mu
+	changed *sync.Cond // a change of the fields that are guarded by mu
 	flow               // guarded by mu
 }
 
-// flow is what was sent and what has come.
+// flow is the state of the messages in both directions.
 type flow struct {
 	polling bool // a goroutine polls the queue, without mu
 	broken  bool // the queue cannot be polled
@@ -54,26 +54,26 @@ type flow struct {
 	receiving
 }
 
-// sending counts what was sent, from the beginning.
+// sending counts the sent writes and messages, from the beginning.
 type sending struct {
 	posted, completed uint64          // writes
-	signaled          uint64          // the last one that has a completion of its own
-	sent, granted     uint64          // messages, and those that the peer has taken
-	slots             [credits]uint64 // the last write of each slot
-	stages            [2]uint64       // and of each stage
-	stage             int             // the next one
+	signaled          uint64          // the last write that has a completion of its own
+	sent, granted     uint64          // messages, and messages that the peer has taken
+	slots             [credits]uint64 // the last write from each slot
+	stages            [2]uint64       // the last write from each stage
+	stage             int             // index of the next stage
 }
 
-// receiving counts what has come, from the beginning.
+// receiving counts the received messages, from the beginning.
 type receiving struct {
 	arrived  []Completion // for next
 	received uint64       // messages
 	returned uint64       // by next
 	taken    uint64       // by the link
-	reported uint64       // of these, to the peer
+	reported uint64       // messages that were reported to the peer as taken
 
 	closed bool   // the peer has closed its link
-	last   uint64 // closed: the number of its messages
+	last   uint64 // after closed: the number of the peer's messages
 }
 
 func (r *remote) layout() memory.Layout { return r.room }
@@ -102,7 +102,7 @@ func (r *remote) next() (Completion, error) {
 	return Completion{}, ErrPeerClosed
 }
 
-// grant tells the peer how many messages were taken, if enough are new to it. Caller holds mu.
+// grant reports to the peer how many messages were taken, if it does not know of enough of them. Caller holds mu.
 func (r *remote) grant() error {
 	if !r.repost(grantAt) {
 		return nil
@@ -115,8 +115,8 @@ func (r *remote) granting() verbs.Write {
 	return verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Notify: true, Immediate: uint32(r.reported)}
 }
 
-// repost posts a receive for each message that was taken, if there are so many; the caller reports them. Caller
-// holds mu.
+// repost posts a receive for each message that was taken since the last report, if these are at least atLeast. The
+// caller reports them. Caller holds mu.
 func (r *remote) repost(atLeast uint64) bool {
 	n := r.taken - r.reported
 	if n < atLeast || r.over != nil {
@@ -130,7 +130,7 @@ func (r *remote) repost(atLeast uint64) bool {
 	return true
 }
 
-// handle notes a completion. Caller holds mu.
+// handle handles a completion. Caller holds mu.
 func (r *remote) handle(c verbs.Completion) {
 	r.completed = max(r.completed, c.ID)
 	var err error
@@ -180,7 +180,8 @@ func (r *remote) follow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		_ = r.queue.Fail() // also while the link is closed: the peer acknowledges nothing any more
+		// Also while the link is being closed: the peer acknowledges nothing any more.
+		_ = r.queue.Fail()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			r.fail(errors.New("the connection was closed, by the end of the peer or by something between the hosts (a firewall, a proxy)"))
 		} else {
@@ -196,16 +197,16 @@ func (r *remote) follow() {
 	}
 }
 
-// fail ends the connection; the first reason counts. Caller holds mu.
+// fail ends the connection. The first reason counts. Caller holds mu.
 func (r *remote) fail(reason error) {
 	if r.over == nil {
 		r.over = reason
-		_ = r.queue.Fail() // else the device gives up by itself
+		_ = r.queue.Fail() // otherwise the device gives up by itself
 	}
 	r.wake()
 }
 
-// interrupt implements carrier. A link that was closed completes what it has begun: see close.
+// interrupt implements carrier. A closed link completes the writes that it has begun: see close.
 func (r *remote) interrupt(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +223,8 @@ func (r *remote) close() error {
 		r.finish()
 	}
 	_ = r.queue.Fail()
-	r.awaitFor(settling, r.settled) // those behind the last one that is signaled end with the queue pair
+	// The writes after the last signaled one end with the queue pair.
+	r.awaitFor(settling, r.settled)
 	r.mu.Unlock()
 	errs := []error{r.conn.Close()}
 	r.alive.Wait()
@@ -232,15 +234,16 @@ func (r *remote) close() error {
 // settled reports whether the writes with completions of their own are complete.
 func (r *remote) settled() bool { return r.completed >= r.signaled }
 
-// finish completes what was written, and tells the peer how much that is. Caller holds mu.
+// finish completes the writes and sends the peer the number of messages. Caller holds mu.
 func (r *remote) finish() {
 	r.awaitFor(settling, func() bool { return r.closed || r.hasRoom() })
 	if !r.closed && r.signaled < r.posted {
-		_ = r.postNow(true, r.granting()) // it completes those before
+		_ = r.postNow(true, r.granting()) // completes the writes before it
 	}
 	r.awaitFor(settling, func() bool { return r.closed || r.settled() })
 	if !r.closed {
 		_ = r.conn.SetWriteDeadline(time.Now().Add(settling))
-		_, _ = r.conn.Write(binary.LittleEndian.AppendUint64(nil, r.sent)) // else the peer sees that the stream ends
+		// After an error the peer notices the end of the stream.
+		_, _ = r.conn.Write(binary.LittleEndian.AppendUint64(nil, r.sent))
 	}
 }

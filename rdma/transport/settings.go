@@ -7,22 +7,22 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// VerbsSettings say by which port RDMA goes, and how.
+// VerbsSettings has the port for RDMA and the parameters of its connections.
 type VerbsSettings struct {
 	Library      string // path or name of libibverbs
 	Device       string // "mlx5_0"
 	Port         int    // from 1
 	GID          int    // index of the own GID
-	Timeout      int    // exponent of the time in which a packet is acknowledged: 4.096 µs * 2^Timeout; 0 is for ever, 31 the most
-	Retries      int    // of a packet, up to 7
-	TrafficClass int    // of RoCE packets: the DSCP is in the upper six bits
+	Timeout      int    // exponent of the time for an acknowledgement: 4.096 µs * 2^Timeout; 0: for ever; at most 31
+	Retries      int    // number of retries of a packet, up to 7
+	TrafficClass int    // of RoCE packets: its upper six bits are the DSCP
 	ServiceLevel int    // of InfiniBand packets, up to 15
-	// Spin is for how long a completion is polled for before the goroutine waits for an event.
+	// Spin is the time in which a completion is polled for, before the goroutine waits for an event.
 	Spin time.Duration
 }
 
-// DefaultVerbs returns the settings of a port. A connection whose packets are not acknowledged fails after about 9 s; the
-// end of a process is noticed at once, by its stream.
+// DefaultVerbs returns the settings of a port. A connection fails about 9 s after the first packet without an
+// acknowledgement. The end of a process is noticed at once, by its stream.
 func DefaultVerbs(device string, port, gid int) VerbsSettings {
 	return VerbsSettings{Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7, Spin: 200 * time.Microsecond}
 }
@@ -33,11 +33,11 @@ type port struct {
 	gid verbs.GID
 }
 
-// pieceSize bounds a write, in bytes.
+// pieceSize is the maximum size of a write, in bytes.
 const pieceSize = 1 << 20
 
-// largest returns the size in bytes of the largest write. Each device can write a piece whose driver does not report its
-// limit.
+// largest returns the size in bytes of the largest write. A device with a driver that reports no limit can write
+// pieceSize.
 func (p port) largest() int {
 	if p.MaxMessage == 0 {
 		return pieceSize
@@ -45,14 +45,14 @@ func (p port) largest() int {
 	return min(pieceSize, int(p.MaxMessage))
 }
 
-// openPort opens the device and returns the port that is set. An error is one line.
+// openPort opens the device and returns its port of these settings. An error is one line.
 func openPort(l *verbs.Library, s VerbsSettings) (d *verbs.Device, p port, err error) {
 	if d, err = l.OpenDevice(s.Device); err != nil {
 		return nil, port{}, err
 	}
 	defer func() {
 		if err != nil {
-			_ = d.Close() // it has been used for nothing
+			_ = d.Close() // it has not been used
 			d = nil
 		}
 	}()

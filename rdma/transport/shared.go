@@ -12,11 +12,11 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// SharedMemory is the Provider for processes of one user on one host, whose connections are unix sockets: each end
-// maps the memory of the other.
+// SharedMemory is the Provider for processes of one user on one host. Its connections are unix sockets: each end maps
+// the memory of the other one.
 type SharedMemory struct{}
 
-// Register implements Provider. A descriptor that is sent is all that a peer needs.
+// Register implements Provider. A peer needs only the descriptor, which Connect sends.
 func (SharedMemory) Register(own *memory.Mapping) (*Region, error) { return &Region{mapping: own}, nil }
 
 // Connect implements Provider. conn is a *net.UnixConn.
@@ -36,7 +36,7 @@ func (SharedMemory) Connect(ctx context.Context, conn net.Conn, region *Region) 
 	return newLink(&shared{records{conn: conn, in: in, own: own, room: mapping.Segment().Layout()}, mapping}), nil
 }
 
-// exchange sends the descriptor of the own memory and maps that of the peer.
+// exchange sends the descriptor of the own memory and maps the memory of the peer.
 func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*memory.Mapping, error) {
 	done := connecting(ctx, socket)
 	defer done()
@@ -77,7 +77,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// shared copies data to the peer's memory, which is mapped here, and sends the record behind it.
+// shared copies data to the peer's memory, which is mapped here, and sends the record after it.
 type shared struct {
 	records
 	mapping *memory.Mapping
@@ -99,8 +99,8 @@ func (s *shared) close() error {
 	return errors.Join(s.records.close(), s.mapping.Close(), s.mapping.Segment().Close())
 }
 
-// Mapped returns the peer's memory in this process, for a link of SharedMemory; nil for one of another provider. It is
-// the link's: it is unmapped by Close.
+// Mapped returns the peer's memory in this process for a link of SharedMemory; nil for a link of another provider.
+// The memory belongs to the link: Close unmaps it.
 func Mapped(l Link) *memory.Mapping {
 	if l, ok := l.(*link); ok {
 		if s, ok := l.carrier.(*shared); ok {

@@ -4,5 +4,5 @@ package transport
 
 import "testing"
 
-// verbsWays are none: the tests are linked statically.
+// verbsWays returns no ways: the tests are linked statically.
 func verbsWays(testing.TB) []way { return nil }

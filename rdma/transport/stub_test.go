@@ -11,10 +11,10 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
 )
 
-// realDevice is the variable with an RDMA device of this host for the suite: the guest of make test-rdma sets it.
+// realDevice names the variable with an RDMA device of this host for the suite. The guest of make test-rdma sets it.
 const realDevice = "TFCLUSTER_TEST_RDMA"
 
-// verbsWays are the ways by RDMA: on the stub or, where there is a device, on that.
+// verbsWays returns the ways by RDMA: on the device if there is one, otherwise on the stub.
 func verbsWays(t testing.TB) []way {
 	w := way{name: "RDMA", listen: listenTCP, dial: func(a net.Addr) (net.Conn, error) { return net.DialTimeout(a.Network(), a.String(), longest) }}
 	settings := DefaultVerbs(os.Getenv(realDevice), 1, 1)
@@ -30,7 +30,7 @@ func verbsWays(t testing.TB) []way {
 	return []way{w}
 }
 
-// openVerbs opens the device for the time of a test.
+// openVerbs opens the device for the duration of a test.
 func openVerbs(t testing.TB, settings VerbsSettings) *Verbs {
 	t.Helper()
 	v, err := OpenVerbs(settings)

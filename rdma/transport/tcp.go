@@ -9,11 +9,11 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// TCP is the Provider for any reliable stream, such as TLS on TCP. The data follows its record in the stream, and is
-// read into its place.
+// TCP is the Provider for any reliable stream, such as TLS on TCP. The data follows its record in the stream; the
+// receiver reads it into its place.
 type TCP struct{}
 
-// Register implements Provider. A stream is read into the memory by this process.
+// Register implements Provider. This process itself reads the stream into the memory.
 func (TCP) Register(own *memory.Mapping) (*Region, error) { return &Region{mapping: own}, nil }
 
 // Connect implements Provider.
@@ -27,10 +27,10 @@ func (TCP) Connect(ctx context.Context, conn net.Conn, region *Region) (Link, er
 	return newLink(newStream(conn, in, region.mapping, layout)), nil
 }
 
-// stream carries the data of a record behind it.
+// stream is the carrier with data that follows its record.
 type stream struct {
 	records
-	without error // why it has no RDMA, where that was tried
+	without error // why it does not use RDMA, if that was tried
 }
 
 func newStream(conn net.Conn, in *bufio.Reader, own *memory.Mapping, layout memory.Layout) *stream {

@@ -17,9 +17,9 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs"
 )
 
-// Verbs is the Provider that writes by RDMA, through a port of a device. Its connections are streams, as those of TCP;
-// where the other end has no RDMA, or both cannot be connected by it, the link is one of TCP on the same stream. What
-// is written by RDMA is not encrypted.
+// Verbs is the Provider that writes by RDMA, through a port of a device. Its connections are streams, as those of
+// TCP. If the other end has no RDMA, or the ends cannot be connected by it, the link uses TCP on the same stream.
+// Data that is written by RDMA is not encrypted.
 type Verbs struct {
 	settings VerbsSettings
 	library  *verbs.Library
@@ -28,7 +28,7 @@ type Verbs struct {
 	port     port
 }
 
-// OpenVerbs opens the port. The error is one line: why there is no RDMA.
+// OpenVerbs opens the port. Its error is one line with the reason why there is no RDMA.
 func OpenVerbs(settings VerbsSettings) (*Verbs, error) {
 	v := &Verbs{settings: settings}
 	var err error
@@ -47,12 +47,12 @@ func OpenVerbs(settings VerbsSettings) (*Verbs, error) {
 // Close closes the device. All links and regions have been closed.
 func (v *Verbs) Close() error { return errors.Join(v.domain.Close(), v.device.Close()) }
 
-// String names the device, such as "mlx5_0 port 1, GID 3 (10.0.0.1)".
+// String returns the name of the device, such as "mlx5_0 port 1, GID 3 (10.0.0.1)".
 func (v *Verbs) String() string {
 	return fmt.Sprintf("%s port %d, GID %d (%s)", v.device.Name, v.port.Number, v.settings.GID, v.port.gid.Address())
 }
 
-// Register implements Provider. The pages of the memory are locked until Close of the region.
+// Register implements Provider. The pages of the memory are locked until the region is closed.
 func (v *Verbs) Register(own *memory.Mapping) (*Region, error) {
 	device, err := v.domain.Register(own.Bytes(), verbs.LocalWrite|verbs.RemoteWrite)
 	if err != nil {
@@ -96,7 +96,7 @@ func (v *Verbs) Connect(ctx context.Context, conn net.Conn, region *Region) (Lin
 	return newLink(s), nil
 }
 
-// prepare makes a queue pair with its receives, and the offer of it.
+// prepare makes a queue pair with its receives, and the offer that describes it.
 func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	r := &remote{conn: conn, own: region, device: v}
 	r.changed = sync.NewCond(&r.mu)
@@ -122,8 +122,8 @@ func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	}, nil
 }
 
-// meet connects the queue pair to the one that the peer offers, and tries it. failed is why one of the ends cannot use it;
-// then both use TCP.
+// meet connects the queue pair to that of the peer's offer, and tests the connection. failed is why one of the ends
+// cannot use it; then both use TCP.
 func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) (failed, err error) {
 	if r.peer, failed = parseOffer(theirs); failed == nil {
 		failed = mine.fits(r.peer)
@@ -142,8 +142,8 @@ func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) 
 	return r.agree(r.reach(ctx), "the peer's writes by RDMA do not arrive here: the network between them may drop RDMA")
 }
 
-// agree exchanges with the peer whether each end has succeeded. failed is the own failure, or theirs where only the peer has
-// failed.
+// agree exchanges with the peer whether each end has succeeded. failed is the own failure, or theirs if only the peer
+// has failed.
 func (r *remote) agree(own error, theirs string) (failed, err error) {
 	message, answer := []byte{1}, []byte{0}
 	if own != nil {
@@ -162,7 +162,7 @@ func (r *remote) agree(own error, theirs string) (failed, err error) {
 	return own, nil
 }
 
-// describe says why a write or a receive has failed.
+// describe returns the error of a failed write or receive.
 func (v *Verbs) describe(s verbs.Status) error {
 	text := v.library.StatusText(uint32(s))
 	switch s {
@@ -176,8 +176,8 @@ func (v *Verbs) describe(s verbs.Status) error {
 	return fmt.Errorf("a write by RDMA over %s of this host to the peer failed: %s (start --fabric tcp does without RDMA)", v.device.Name, text)
 }
 
-// Via names how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". For a link
-// of Verbs that is one of TCP, without says why.
+// Via returns how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". without
+// is the reason for which a link of Verbs uses TCP.
 func Via(l Link) (way string, without error) {
 	own, ok := l.(*link)
 	if !ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
 )
 
-// stubbed returns the stub, and settings with it.
+// stubbed returns the stub, and settings that use it.
 func stubbed(t testing.TB) (*verbstest.Stub, VerbsSettings) {
 	t.Helper()
 	stub := verbstest.New(t)
@@ -29,7 +29,7 @@ func stubbed(t testing.TB) (*verbstest.Stub, VerbsSettings) {
 	return stub, settings
 }
 
-// TestRefused: why there is no RDMA is one line.
+// TestRefused: the reason why there is no RDMA is one line.
 func TestRefused(t *testing.T) {
 	stub, settings := stubbed(t)
 	with := func(change func(*VerbsSettings)) VerbsSettings {
@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLocked: memory that cannot be locked is refused with the limit.
+// TestLocked: the error of memory that cannot be locked has the limit.
 func TestLocked(t *testing.T) {
 	stub, settings := stubbed(t)
 	v := openVerbs(t, settings)
@@ -97,7 +97,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestFallsBack: where one end cannot use RDMA, both have a stream, and know why.
+// TestFallsBack: if one end cannot use RDMA, both ends have a stream and the reason.
 func TestFallsBack(t *testing.T) {
 	stub, settings := stubbed(t)
 	v := openVerbs(t, settings)
@@ -130,7 +130,7 @@ func TestFallsBack(t *testing.T) {
 	}
 }
 
-// TestUnreachable: where the devices cannot reach each other although the stream can, both ends have a stream, and know why.
+// TestUnreachable: if the devices cannot reach each other but the stream can, both ends have a stream and the reason.
 func TestUnreachable(t *testing.T) {
 	stub, settings := stubbed(t)
 	v := openVerbs(t, settings)
@@ -162,7 +162,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// connected returns the two ends of a link of two providers. prepare is called when both have registered their memory.
+// connected returns the two ends of a link of two providers. It calls prepare when both have registered their memory.
 func connected(ctx context.Context, t testing.TB, here, there Provider, prepare func()) (a, b *end) {
 	t.Helper()
 	ends := []*end{{own: segment(t, 1<<20, 1)}, {own: segment(t, 1<<20, 1)}}
@@ -197,7 +197,7 @@ func connected(ctx context.Context, t testing.TB, here, there Provider, prepare 
 	return ends[0], ends[1]
 }
 
-// TestFails: a write that a device refuses ends the link with its reason, and the peer's.
+// TestFails: a write that a device refuses ends the link, and the peer's link, with its reason.
 func TestFails(t *testing.T) {
 	stub, settings := stubbed(t)
 	for name, c := range map[string]struct {
@@ -223,7 +223,7 @@ func TestFails(t *testing.T) {
 				a, b := connected(t.Context(), t, v, v, func() {})
 				c.happens(a, b)
 				err := a.Write(t.Context(), Place{}, data, 0)
-				for ; err == nil; err = a.Write(t.Context(), Place{}, data, 0) { // a small one does not wait
+				for ; err == nil; err = a.Write(t.Context(), Place{}, data, 0) { // a small write does not wait
 				}
 				if want := regexp.MustCompile(c.want); !want.MatchString(err.Error()) || !want.MatchString(a.ended(t).Error()) {
 					t.Errorf("the writer: %v; its link: %v", err, a.Err())
@@ -238,8 +238,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestSplit: a device with small messages, one that does not report how large they may be, and one without inline writes
-// carry the same data.
+// TestSplit: three devices carry the same data: one with small messages, one that does not report their maximum size,
+// and one without inline writes.
 func TestSplit(t *testing.T) {
 	stub, settings := stubbed(t)
 	for name, prepare := range map[string]func(){
@@ -265,7 +265,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestLimitAfterwards: the limit of a wait that is over leaves the queue alone, which may have been closed.
+// TestLimitAfterwards: the time limit of a wait that is over does not touch the queue, which may have been closed.
 func TestLimitAfterwards(t *testing.T) {
 	r := &remote{} // without a queue: a use of it panics
 	r.changed = sync.NewCond(&r.mu)

@@ -6,20 +6,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Registration is what a task says once faulthandler writes its stacks at a signal
-// (tfcluster/stacks.py): without it the signal would end the task.
+// Registration is a task's message that faulthandler writes its stacks at a signal (tfcluster/stacks.py). Without
+// faulthandler the signal would end the task.
 type Registration struct {
 	Signal     int    `json:"signal"`
-	Descriptor int    `json:"descriptor"` // of the memory file to which the stacks are written
-	Thread     int    `json:"thread"`     // native number of the thread that answers, to which the signal is sent
-	ThreadID   uint64 `json:"thread_id"`  // the same, by threading.get_ident()
+	Descriptor int    `json:"descriptor"` // of the memory file for the stacks
+	Thread     int    `json:"thread"`     // native number of the thread that answers and gets the signal
+	ThreadID   uint64 `json:"thread_id"`  // the same thread, by threading.get_ident()
 	Main       uint64 `json:"main"`       // the main thread, by threading.get_ident()
 }
 
-// Answer is a task's answer to a question, from its own thread.
+// Answer is a task's answer to a question. The task's own thread sends it.
 type Answer struct {
 	Question   int32          `json:"question"`
-	Registered bool           `json:"registered"` // the signal is still faulthandler's
+	Registered bool           `json:"registered"` // faulthandler still handles the signal
 	Threads    []answerThread `json:"threads"`
 	LeftOut    int32          `json:"threads_left_out"`
 }

@@ -10,21 +10,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// faulthandlerHead is the line before the frames of a thread; Python 3.14 adds the thread's name.
+// faulthandlerHead matches the line before the frames of a thread; Python 3.14 adds the thread's name.
 var faulthandlerHead = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:Current thread|Thread) 0x([0-9a-fA-F]{1,16})(?: \[(.*)\])? \(most recent call first\):$`)
 })
 
-// faulthandlerFrame is the line of a frame. Quotes are not escaped: the last one ends the file.
+// faulthandlerFrame matches the line of a frame. Quotes in it are not escaped: the last one ends the file.
 var faulthandlerFrame = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^  File (?:"(.*)"|\?\?\?), line (\d+|\?\?\?) in (.*)$`)
 })
 
-// parseFaulthandler returns the threads that Python's faulthandler wrote (CPython's
-// Python/traceback.c, _Py_DumpTracebackThreads). It skips lines that it does not know. Of a
-// thread that was written twice the last stack counts: the handler may run late, for an earlier
-// signal, and then once more. more is whether there are threads that it did not write: it writes the 100 that were
-// started last, so that the main thread may be among the others.
+// parseFaulthandler returns the threads that Python's faulthandler wrote (CPython's Python/traceback.c,
+// _Py_DumpTracebackThreads). It skips lines that it does not know. If a thread was written twice, its last stack
+// counts: the handler may run late, for an earlier signal, and then once more. more reports whether threads are
+// missing: the handler writes the 100 threads that were started last, so the main thread may be missing.
 func parseFaulthandler(text string) (threads []*clusterpb.ThreadStack, more bool) {
 	place := map[uint64]int{}
 	var current *clusterpb.ThreadStack

@@ -9,7 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// shown writes threads in short for comparison.
+// shown returns threads in a short form for comparison.
 func shown(threads []*clusterpb.ThreadStack) string {
 	var out []string
 	for _, t := range threads {
@@ -26,7 +26,7 @@ func shown(threads []*clusterpb.ThreadStack) string {
 	return strings.Join(out, "\n")
 }
 
-// TestParseFaulthandler: texts as Python 3.9 to 3.14 write them.
+// TestParseFaulthandler: texts in the forms of Python 3.9 to 3.14.
 func TestParseFaulthandler(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, text, want string }{

@@ -17,17 +17,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Real-time signals as glibc leaves them to programs.
+// The real-time signals that glibc leaves to programs.
 const (
 	firstRealTime = 34
 	lastRealTime  = 64
 )
 
-// memoryFile is how /proc shows the file to which faulthandler writes.
+// memoryFile is the name in /proc of the file to which faulthandler writes.
 const memoryFile = "/memfd:tfcluster-stacks"
 
-// maxDump bounds what is read of faulthandler's text, in bytes. It writes 100 threads of 100
-// frames at most.
+// maxDump bounds the part of faulthandler's text that is read, in bytes. It writes 100 threads of 100 frames at most.
 const maxDump = 4 << 20
 
 // handler is the task's handler of the signal.
@@ -35,13 +34,13 @@ type handler struct {
 	mu sync.Mutex
 	// guarded by mu
 	pid     int
-	started uint64   // of the process, as proc.Stat has it
-	file    *os.File // to which it writes; nil: none is installed
+	started uint64   // start time of the process, from proc.Stat
+	file    *os.File // the file to which it writes; nil: no handler is installed
 	of      Registration
 }
 
-// register opens the file to which the handler writes. A program may have sent the message
-// itself, so nothing in it is trusted: the file must be such a memory file.
+// register opens the file to which the handler writes. The message may come from the program itself, so register does
+// not trust it: the file must be such a memory file.
 func (h *handler) register(pid int, r Registration) error {
 	if r.Signal < firstRealTime || r.Signal > lastRealTime {
 		return fmt.Errorf("the task asked for stacks by signal %d, which is not one of the real-time signals", r.Signal)
@@ -71,7 +70,7 @@ func descriptorPath(pid, descriptor int) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", pid, descriptor)
 }
 
-// close forgets the handler: no signal is sent any more.
+// close removes the handler: no signal is sent any more.
 func (h *handler) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +80,8 @@ func (h *handler) close() {
 	}
 }
 
-// stacks has the handler write the stacks of all threads and adds them to the snapshot. It
-// returns why that is not possible, if so.
+// stacks makes the handler write the stacks of all threads and adds them to the snapshot. It returns an error if that
+// is not possible.
 func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +108,8 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	if len(threads) == 0 {
 		return errors.New("faulthandler wrote no stacks: ask again, or with --native, which py-spy answers")
 	}
-	threads = slices.DeleteFunc(threads, func(t *clusterpb.ThreadStack) bool { return t.GetId() == h.of.ThreadID }) // it is tfcluster's
+	// This thread belongs to tfcluster.
+	threads = slices.DeleteFunc(threads, func(t *clusterpb.ThreadStack) bool { return t.GetId() == h.of.ThreadID })
 	for _, t := range threads {
 		t.Main = t.GetId() == h.of.Main
 	}
@@ -120,9 +120,8 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	return nil
 }
 
-// check returns why the signal must not be sent: it would end the process, or another one, the
-// handler would write to a file of the program, or the signal could not be delivered. The caller
-// holds mu.
+// check returns an error if the signal must not be sent: it would end the process or another one, the handler would
+// write to a file of the program, or the signal could not be delivered. Caller holds mu.
 func (h *handler) check() error {
 	stat, ok := proc.Read(h.pid)
 	if !ok || stat.Over() || stat.Started != h.started {
@@ -147,11 +146,12 @@ func (h *handler) check() error {
 	return nil
 }
 
-// await waits until the handler has run: it has written something, and while it runs the thread
-// blocks the signal. The caller holds mu.
+// await waits until the handler has run: the file has text, and the thread no longer blocks the signal, as it does
+// while the handler runs. Caller holds mu.
 func (h *handler) await(ctx context.Context) error {
 	for end := time.Now().Add(signalWait); ; {
-		file, err := h.file.Stat() // before the state: what is written is complete if the handler does not run after that
+		// The size is read before the state: if the handler does not run after that, its text is complete.
+		file, err := h.file.Stat()
 		if err != nil {
 			return fmt.Errorf("the file for its stacks cannot be read: %w", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestRegister: what a program says of its handler is not trusted.
+// TestRegister: a program's message about its handler is not trusted.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	memory := func(name string) int {
@@ -50,7 +50,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestHandlerOfNoThread: no signal is sent to a thread that is not there, or has no handler for it.
+// TestHandlerOfNoThread: no signal is sent to a thread that does not exist, or has no handler for it.
 func TestHandlerOfNoThread(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.MemfdCreate("tfcluster-stacks", unix.MFD_CLOEXEC)

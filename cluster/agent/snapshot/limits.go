@@ -10,7 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
-// Limits of a snapshot. What a program reports is not trusted, so they apply to that too.
+// Limits of a snapshot. They also apply to data of the program, which is not trusted.
 const (
 	maxThreads  = 256
 	maxFrames   = 100     // of a thread
@@ -24,11 +24,11 @@ const (
 	maxSize     = 2 << 20 // bytes of a snapshot, below the limit of a message to a client
 )
 
-// oneLine returns valid UTF-8 text without control characters, which a terminal would obey,
-// shortened to n bytes.
+// oneLine returns s as valid UTF-8 text in one line of n bytes at most, without control characters, which would
+// change the state of a terminal.
 func oneLine(s string, n int) string { return limited(strings.ReplaceAll(s, "\n", " "), n) }
 
-// limited returns valid UTF-8 text without control characters but line ends, shortened to n bytes.
+// limited returns s as valid UTF-8 text of n bytes at most, without control characters except line ends.
 func limited(s string, n int) string {
 	s = termtext.Visible(s)
 	if len(s) <= n {
@@ -41,8 +41,7 @@ func limited(s string, n int) string {
 	return s[:end] + "…"
 }
 
-// tidy sorts the main thread first, removes the frames from which tfcluster runs the program, and
-// enforces the limits.
+// tidy puts the main thread first, removes the frames from which tfcluster runs the program, and enforces the limits.
 func tidy(threads []*clusterpb.ThreadStack) (kept []*clusterpb.ThreadStack, leftOut int32) {
 	for _, t := range threads {
 		for n := len(t.Frames); n > 0 && t.Frames[n-1].Starts(); n-- {

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// nativeWait bounds py-spy, which pauses the process meanwhile: it reads the symbols of all
-// libraries, those of TensorFlow are more than a gigabyte.
+// nativeWait bounds py-spy, which stops the process during that time. It reads the symbols of all libraries; those of
+// TensorFlow have more than a gigabyte.
 const nativeWait = 20 * time.Second
 
-// Native returns the stacks of a process with native frames, as py-spy writes them, where it is
-// installed in folder or on the PATH, and allowed to trace the process (ptrace(2)).
+// Native returns the stacks of a process with native frames, in the text of py-spy. py-spy must be installed in
+// folder or on the PATH, and must be allowed to trace the process (ptrace(2)).
 func Native(ctx context.Context, pid int, folder string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, nativeWait)
 	defer cancel()
@@ -37,7 +37,8 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 		return "", errors.New("py-spy did not end in time: ask again, or without --native")
 	case err != nil:
 		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
-		if strings.Contains(strings.ToLower(first), "permission denied") { // its own advice is sudo, which a container rarely has
+		// The advice of py-spy is sudo, which containers rarely have.
+		if strings.Contains(strings.ToLower(first), "permission denied") {
 			first = "it may not look at the task: the executors' containers need the capability SYS_PTRACE, or kernel.yama.ptrace_scope=0"
 		}
 		return "", fmt.Errorf("py-spy: %s", cmp.Or(oneLine(first, maxCommand), err.Error()))

@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
 )
 
-// TestNative: py-spy's text, or why there is none.
+// TestNative: Native returns py-spy's text, or why there is none.
 func TestNative(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, script, want, problem string }{
@@ -43,7 +43,7 @@ func TestNative(t *testing.T) {
 	}
 }
 
-// TestPySpy runs the real one on a process of Python's.
+// TestPySpy: the installed py-spy writes the stacks of a Python process.
 func TestPySpy(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("py-spy"); err != nil {

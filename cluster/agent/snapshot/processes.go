@@ -25,7 +25,7 @@ var fileChannel = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`pipe_|^wait_for_partner|^request_wait_answer|^fuse_|^nfs|^rpc_|^cifs_|^p9_|^ceph_`)
 })
 
-// reading is what /proc says about a task at a moment.
+// reading has the data of /proc about a task at one moment.
 type reading struct {
 	at        time.Time
 	threads   []proc.Thread // of the task's process, the main thread first
@@ -33,7 +33,7 @@ type reading struct {
 	pid       int
 }
 
-// read reads the task's process and its descendants; ok is false if it has ended.
+// read reads the task's process and its descendants; ok is false if the process has ended.
 func read(pid int) (r reading, ok bool) {
 	r = reading{at: time.Now(), pid: pid, processes: map[int]proc.Stat{}}
 	if r.threads = proc.Threads(pid); len(r.threads) == 0 {
@@ -51,7 +51,7 @@ func read(pid int) (r reading, ok bool) {
 	return r, true
 }
 
-// again reads the same processes once more, for what they have used since.
+// again reads the same processes once more. The difference is their use of the CPU.
 func (r reading) again() reading {
 	now := reading{at: time.Now(), pid: r.pid, threads: proc.Threads(r.pid), processes: map[int]proc.Stat{}}
 	for p := range r.processes {
@@ -62,20 +62,20 @@ func (r reading) again() reading {
 	return now
 }
 
-// isStopped returns whether the process does not run, by a signal or a debugger.
+// isStopped reports whether a signal or a debugger has stopped the process.
 func (r reading) isStopped() bool {
 	return r.threads[0].State == stopped || r.threads[0].State == traced
 }
 
-// Looks at the threads for competes.
+// Number and pause of the readings of competes, and the share of a core below which a thread hardly runs.
 const (
 	looks      = 5
 	looksApart = 10 * time.Millisecond
 	hardlyRuns = 0.2 // of a core
 )
 
-// competes returns whether threads compete for the GIL or for a core: one that could run has hardly run since the
-// reading. A thread that holds the GIL in native code either sleeps or has a core for itself.
+// competes reports whether threads compete for the GIL or for a core. Then a thread that could run has hardly run
+// since the reading. A thread that holds the GIL in native code either sleeps or has a core for itself.
 func (r reading) competes() bool {
 	before := newUsage(r, r).before
 	for i := range looks {
@@ -90,8 +90,8 @@ func (r reading) competes() bool {
 	return false
 }
 
-// describe adds to a snapshot what /proc said when the stacks were taken, and what the processes
-// and threads used between two readings.
+// describe adds to a snapshot the states from /proc at the moment of the stacks, and the use of the CPU between two
+// readings.
 func describe(s *clusterpb.Snapshot, when, first, last reading) {
 	used := newUsage(first, last)
 	each, sum := used.ofThreads()
@@ -111,7 +111,7 @@ func describe(s *clusterpb.Snapshot, when, first, last reading) {
 	others := 0
 	for i, t := range when.threads {
 		stack := of[int32(t.ID)]
-		if stack == nil { // not Python's, or unknown
+		if stack == nil { // a thread that is not Python's, or is unknown
 			idle := i > 0 && t.State != running && t.State != uninterruptible && !fileChannel().MatchString(t.WaitChannel)
 			if idle || others == maxOthers {
 				continue
@@ -124,7 +124,7 @@ func describe(s *clusterpb.Snapshot, when, first, last reading) {
 	}
 }
 
-// process describes a process of a task.
+// process returns the state of a process of a task.
 func process(pid int, stat proc.Stat, main proc.Thread, percent float32) *clusterpb.ProcessState {
 	return &clusterpb.ProcessState{
 		Pid: int32(pid), Parent: int32(stat.Parent), Command: oneLine(proc.Command(pid), maxCommand), State: main.State, WaitChannel: oneLine(main.WaitChannel, maxName),
@@ -132,10 +132,10 @@ func process(pid int, stat proc.Stat, main proc.Thread, percent float32) *cluste
 	}
 }
 
-// usage is what two readings of a task say about the use of the CPU between them.
+// usage is the use of the CPU by a task, between two readings.
 type usage struct {
 	first, last reading
-	before      map[int]time.Duration // of each thread of the task's process
+	before      map[int]time.Duration // use by each thread of the task's process before the first reading
 }
 
 func newUsage(first, last reading) usage {
@@ -146,7 +146,7 @@ func newUsage(first, last reading) usage {
 	return u
 }
 
-// percent returns a share of one core.
+// percent returns a time of the CPU as a percentage of one core.
 func (u usage) percent(used time.Duration) float32 {
 	if d := u.last.at.Sub(u.first.at); d > 0 && used > 0 {
 		return float32(100 * used.Seconds() / d.Seconds())
@@ -154,7 +154,7 @@ func (u usage) percent(used time.Duration) float32 {
 	return 0
 }
 
-// ofThreads returns the use of each thread of the task's process, and their sum.
+// ofThreads returns the percentage of each thread of the task's process, and their sum.
 func (u usage) ofThreads() (each map[int]float32, sum float32) {
 	each = map[int]float32{}
 	for _, t := range u.last.threads {
@@ -166,7 +166,7 @@ func (u usage) ofThreads() (each map[int]float32, sum float32) {
 	return each, sum
 }
 
-// ofProcess returns the use of another process, with its children that have ended.
+// ofProcess returns the percentage of another process, with its children that have ended.
 func (u usage) ofProcess(pid int) float32 {
 	before, ok := u.first.processes[pid]
 	after, ok2 := u.last.processes[pid]

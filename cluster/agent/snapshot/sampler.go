@@ -1,14 +1,15 @@
 // Package snapshot takes snapshots of a task: the stacks of its Python threads, and the states of
 // its processes and threads from /proc.
 //
-// The stacks are from a thread of the task (tfcluster/stacks.py), which answers questions on the
-// control socket. If it does not answer because another thread holds Python's GIL in native
-// code, the agent sends a signal to that thread, whose handler is faulthandler's: it writes the
-// stacks of all threads to a memory file without the GIL. The signal is sent to that thread only,
-// so no system call of the program is interrupted. It is not sent before the task has said that
-// the handler is installed, nor if /proc says that it is not: its default action ends the process.
-// Nor is it sent while threads compete for the GIL or for a core: then one of them may run Python,
-// and faulthandler, which reads frames that change meanwhile, may crash the process.
+// A thread of the task takes the stacks (tfcluster/stacks.py); it answers questions on the control socket. It does
+// not answer while another thread holds Python's GIL in native code. Then the agent sends a signal to the answering
+// thread. The signal's handler is faulthandler: it writes the stacks of all threads to a memory file, without the
+// GIL. Only the answering thread receives the signal, so no system call of the program is interrupted.
+//
+// The signal is not sent before the task has reported that the handler is installed, nor if /proc shows that it is
+// not: its default action ends the process. The signal is not sent while threads compete for the GIL or for a core,
+// either: one of them may run Python, and faulthandler, which reads frames while that thread changes them, may crash
+// the process.
 package snapshot
 
 import (
@@ -22,8 +23,8 @@ import (
 // Times of a snapshot.
 const (
 	answerWait = 500 * time.Millisecond // for the answer of the task's thread
-	busyWait   = 2 * time.Second        // for that, while threads compete
-	poll       = 5 * time.Millisecond   // between looks at a thread's state
+	busyWait   = 2 * time.Second        // for the same, while threads compete
+	poll       = 5 * time.Millisecond   // between two readings of a thread's state
 	signalWait = time.Second            // for faulthandler
 	cpuWindow  = 100 * time.Millisecond // in which the use of the CPU is measured, at least
 )
@@ -37,17 +38,17 @@ const (
 // Sampler takes snapshots of one task. Its methods may be called from any goroutine.
 type Sampler struct {
 	ask     func(question int32) bool // writes a question to the task's control socket
-	answers chan *Answer              // cap 1: the last one
-	turn    chan struct{}             // cap 1: held by the one that takes a snapshot
+	answers chan *Answer              // cap 1: the last answer
+	turn    chan struct{}             // cap 1: held while a snapshot is taken
 	handler handler
 
-	// of the one that has the turn
+	// used by the goroutine that holds turn
 	last    int32 // number of the last question
-	pending bool  // it has no answer yet: another one would only fill the socket
+	pending bool  // the last question has no answer: another one would only fill the socket
 }
 
-// NewSampler returns a Sampler. ask writes a question to the task's control socket and returns
-// false if that fails; nil: the program is not Python.
+// NewSampler returns a Sampler. ask writes a question to the task's control socket and reports whether that
+// succeeded; nil: the program is not Python.
 func NewSampler(ask func(question int32) bool) *Sampler {
 	return &Sampler{ask: ask, answers: make(chan *Answer, 1), turn: make(chan struct{}, 1)}
 }
@@ -55,13 +56,13 @@ func NewSampler(ask func(question int32) bool) *Sampler {
 // Register records that the task's process has installed faulthandler's handler.
 func (s *Sampler) Register(pid int, r Registration) error { return s.handler.register(pid, r) }
 
-// Answered passes an answer of the task to the one that waits for it.
+// Answered passes an answer of the task to the goroutine that waits for it.
 func (s *Sampler) Answered(a Answer) {
 	if !a.Registered {
 		s.handler.close()
 	}
 	select {
-	case <-s.answers: // an older one
+	case <-s.answers: // an older answer
 	default:
 	}
 	select {
@@ -70,11 +71,12 @@ func (s *Sampler) Answered(a Answer) {
 	}
 }
 
-// Close releases what Register has opened. The task has ended.
+// Close closes the file that Register has opened. It is called after the end of the task.
 func (s *Sampler) Close() { s.handler.close() }
 
-// Take takes a snapshot of a process and its descendants within the time of ctx: its pid, time,
-// stacks and states. pid is 0 and error says why if the process has ended.
+// Take takes a snapshot of a process and its descendants within the time of ctx: pid, time, stacks and states. If
+// that is not possible, pid is 0 and error has the reason: the process has ended, or an earlier snapshot is still
+// being taken.
 func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 	select {
 	case s.turn <- struct{}{}:
@@ -123,11 +125,11 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 	return snapshot
 }
 
-// fromPython adds the stacks that the task's own thread takes; otherwise it returns why there are
-// none, and whether a thread holds the GIL in native code, as far as that is seen.
+// fromPython adds the stacks that the task's own thread takes. Otherwise it returns the reason, and reports whether a
+// thread seems to hold the GIL in native code.
 func (s *Sampler) fromPython(ctx context.Context, first reading, snapshot *clusterpb.Snapshot) (problem string, held bool) {
 	select {
-	case <-s.answers: // to a question whose asker has gone
+	case <-s.answers: // to a question of a snapshot that has ended
 		s.pending = false
 	default:
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Text returns a snapshot as lines for the task's log, in the form of Python's tracebacks, but
-// with the most recent call first, as faulthandler writes them.
+// Text returns a snapshot as lines for the task's log. They have the form of Python's tracebacks, but with the most
+// recent call first, as faulthandler writes them.
 func Text(s *clusterpb.Snapshot) []string {
 	var lines []string
 	if s.GetError() != "" {
@@ -35,7 +35,7 @@ func Text(s *clusterpb.Snapshot) []string {
 	return lines
 }
 
-// title names a thread and what it does: `Thread "MainThread", state S in futex_wait_queue`.
+// title returns the name and the state of a thread: `Thread "MainThread", state S in futex_wait_queue`.
 func title(t *clusterpb.ThreadStack) string {
 	text := "Thread"
 	switch {

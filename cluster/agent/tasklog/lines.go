@@ -18,9 +18,7 @@ type Frame struct {
 	Continues bool // split at maxLine: the next frame continues it
 }
 
-// Splitter splits a byte stream into lines at
-// , \r (a progress bar) and \r
-// . Lines longer than maxLine are split.
+// Splitter splits a byte stream into lines at \n, \r (a progress bar) and \r\n. Lines longer than maxLine are split.
 type Splitter struct {
 	rest     []byte
 	Carriage bool // the last byte was \r, and \n may follow
@@ -74,8 +72,7 @@ func (s *Splitter) Write(data []byte) []Frame {
 	return found
 }
 
-// Pending returns the line after which only \r has come, without waiting for
-// ; ok is false if there is none.
+// Pending returns the line after which only \r has come, without waiting for \n; ok is false if there is none.
 func (s *Splitter) Pending() (line Frame, ok bool) {
 	if !s.Carriage {
 		return Frame{}, false

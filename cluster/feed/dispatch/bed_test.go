@@ -55,7 +55,7 @@ func (r *fakeRuns) Fail(_ context.Context, run int32, why *clusterpb.Failure) er
 	return nil
 }
 
-// told returns what was noted, and why the run failed.
+// told returns the text that was noted, and the failure of the run.
 func (r *fakeRuns) told() (notes []string, why *clusterpb.Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *fakeRuns) change(how func(*Run)) {
 	how(&r.run)
 }
 
-// restart starts every task again; they do not attend yet.
+// restart restarts all tasks; their holders do not attend yet.
 func (r *fakeRuns) restart() {
 	r.change(func(run *Run) {
 		run.Attempt++
@@ -85,7 +85,7 @@ func (r *fakeRuns) restart() {
 	})
 }
 
-// bed is a driver with a run, and a connection to it.
+// bed is a driver with a run, and a connection to the driver.
 type bed struct {
 	t    *testing.T
 	d    *Dispatch
@@ -122,7 +122,7 @@ func newBed(t *testing.T, tasks ...string) *bed {
 	return b
 }
 
-// holder is one whose messages a test writes.
+// fakeHolder is a holder with messages that a test sends.
 type fakeHolder struct {
 	b      *bed
 	task   string
@@ -135,7 +135,7 @@ func (b *bed) attend(task string) *fakeHolder {
 	return b.attends(task, 0)
 }
 
-// attends has a task of an attempt attend.
+// attends connects the holder of a task of an attempt.
 func (b *bed) attends(task string, attempt int32) *fakeHolder {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,7 +174,7 @@ func (h *fakeHolder) reads(feed int64) {
 	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Reading{Reading: &clusterpb.FeedReading{Feed: feed}}})
 }
 
-// delivers has a producer deliver a partition of so many records.
+// delivers reports the delivery of a partition with this number of records.
 func (h *fakeHolder) delivers(feed, rows int64) {
 	h.b.t.Helper()
 	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Digest: "d"}}})
@@ -191,7 +191,7 @@ func (h *fakeHolder) hear() *clusterpb.HolderOrder {
 	return receive(h.b.t, "an order for "+h.task, h.stream.Recv)
 }
 
-// began returns the feed that begins.
+// began returns the feed that begins, by the next order.
 func (h *fakeHolder) began() *clusterpb.FeedBegin {
 	h.b.t.Helper()
 	o := h.hear()
@@ -211,7 +211,7 @@ func (h *fakeHolder) over() *clusterpb.FeedOver {
 	}
 }
 
-// receive calls recv, which has to succeed in time.
+// receive calls recv, which must succeed within a time limit.
 func receive[T any](t *testing.T, what string, recv func() (T, error)) T {
 	t.Helper()
 	type answer struct {
@@ -262,7 +262,7 @@ func (c *fakeClient) hear() *clusterpb.FeedUpdate {
 	return receive(c.b.t, "an update for the client", c.stream.Recv)
 }
 
-// opened returns where producers find the holders.
+// opened returns the places of the holders for producers.
 func (c *fakeClient) opened() *clusterpb.FeedOpen {
 	c.b.t.Helper()
 	for {
@@ -281,7 +281,7 @@ func (c *fakeClient) over() *clusterpb.FeedUpdate {
 	return c.until("the end of the feed", (*clusterpb.FeedUpdate).GetOver)
 }
 
-// until waits for an update that is what it has to be.
+// until waits for an update that fits.
 func (c *fakeClient) until(what string, is func(*clusterpb.FeedUpdate) bool) *clusterpb.FeedUpdate {
 	c.b.t.Helper()
 	for end := time.Now().Add(longest); time.Now().Before(end); {
@@ -297,7 +297,7 @@ func (c *fakeClient) until(what string, is func(*clusterpb.FeedUpdate) bool) *cl
 	panic("unreachable")
 }
 
-// reads waits until so many records have been read; the feed is not over then.
+// reads waits until this number of records has been read; the feed must not be over by then.
 func (c *fakeClient) reads(records int64) {
 	c.b.t.Helper()
 	c.until("the reading", func(u *clusterpb.FeedUpdate) bool { return !u.GetOver() && u.GetProgress().GetFed() == records })
@@ -310,7 +310,7 @@ func (c *fakeClient) fed(rows int64) {
 	}
 }
 
-// fails says that the source has failed.
+// fails reports that the source has failed.
 func (c *fakeClient) fails(reason string) {
 	c.b.t.Helper()
 	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}); err != nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Times of a connection that is carried.
+// Times of a carried connection.
 const (
-	carryTimeout = 10 * time.Second // for the holder to take it
-	writeTimeout = time.Minute      // for the producer to take what the holder says
-	linger       = 5 * time.Second  // for the producer to read the last of it
+	carryTimeout = 10 * time.Second // for the holder to accept the connection
+	writeTimeout = time.Minute      // for the producer to take bytes of the holder
+	linger       = 5 * time.Second  // for the producer to read the last bytes
 )
 
 // carryChunk is the largest message with a connection's bytes.
 const carryChunk = 256 << 10
 
-// carried is the connection of a producer that has no holder on its host. The driver carries its bytes to a holder
-// and back, and does not read them.
+// carried is the connection of a producer without a holder on its host. The driver carries its bytes to a holder and
+// back, and does not read them.
 type carried struct {
 	conn net.Conn
 	to   *holder
-	late *time.Timer // closes the connection if the holder does not take it
+	late *time.Timer // closes the connection if the holder does not accept it
 }
 
-// routeName returns a name for the certificate of a feed's producers. Numbers of feeds begin again with another
-// driver of the same authority.
+// routeName returns a name for the certificate of a feed's producers. The name is random because another driver of
+// the same authority numbers its feeds from 1 again.
 func routeName() string {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
 	return "feed-" + hex.EncodeToString(random)
 }
 
-// addRoute has the feed's producers reach holders on other hosts.
+// addRoute opens a route by which the feed's producers reach holders on other hosts.
 func (d *Dispatch) addRoute(s *session) {
 	route, err := d.runs.Route(s.route.name)
 	if err != nil {
@@ -54,8 +54,8 @@ func (d *Dispatch) addRoute(s *session) {
 	s.route.open = route
 }
 
-// Produce connects a producer with a holder; feed is what its certificate is for. It takes the connection and returns
-// at once.
+// Produce connects a producer with a holder. feed is the name in the producer's certificate. Produce owns the
+// connection and returns at once.
 func (d *Dispatch) Produce(conn net.Conn, feed string) {
 	if reason, ok := d.connect(conn, feed); !ok {
 		line, _ := json.Marshal(map[string]string{"op": "stop", "reason": reason}) // never fails
@@ -64,8 +64,9 @@ func (d *Dispatch) Produce(conn net.Conn, feed string) {
 	}
 }
 
-// connect chooses a holder for a connection, or returns why there is none. Of a feed that is over but not forgotten the
-// producer hears what the holders have told the others: they refuse it only once it has spoken.
+// connect chooses a holder for a connection, or returns the reason why there is none. If the feed is over but not
+// forgotten, the producer receives the reason that the holders have sent to their producers. It gets no holder then,
+// because a holder refuses a producer only after the producer's first line.
 func (d *Dispatch) connect(conn net.Conn, feed string) (refused string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +75,7 @@ func (d *Dispatch) connect(conn net.Conn, feed string) (refused string, ok bool)
 		return "this feed is over", false
 	}
 	if p := s.feed.Progress(); p.Over {
-		return p.Fault, false // "" where nobody wants more
+		return p.Fault, false // "" if no program wants more
 	}
 	to := s.leastCarried()
 	if to == nil {
@@ -93,7 +94,8 @@ func (d *Dispatch) connect(conn net.Conn, feed string) (refused string, ok bool)
 	return "", true
 }
 
-// leastCarried returns the holder with the fewest connections of those whose program reads; nil if none reads.
+// leastCarried returns the holder with the fewest carried connections, of the holders with a program that reads; nil
+// if there is none.
 func (s *session) leastCarried() *holder {
 	var least *holder
 	for _, task := range s.run.Tasks {
@@ -104,7 +106,7 @@ func (s *session) leastCarried() *holder {
 	return least
 }
 
-// takeCarried returns a connection that waits to be carried; nil if there is none of this number.
+// takeCarried returns and removes a connection that waits to be carried; nil if none has this number.
 func (d *Dispatch) takeCarried(n int64) *carried {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +155,7 @@ func (d *Dispatch) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, cl
 	}
 }
 
-// fromHolder passes on what a holder says. When it has said everything, the producer has a moment to read it.
+// fromHolder sends the bytes of a holder to the producer. After the last byte, the producer has a moment to read it.
 func fromHolder(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, clusterpb.FeedBytes], conn net.Conn) error {
 	for {
 		m, err := stream.Recv()

@@ -19,7 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// line is a message of the holder's socket.
+// line is a message on the holder's socket.
 type line struct {
 	Op, Reason              string
 	Feed                    int64
@@ -85,7 +85,7 @@ func hear(t *testing.T, lines *bufio.Reader) line {
 
 const slotSize = 4096 // of the tasks' memory
 
-// read reads the feed as a program does and returns its records.
+// read reads the feed as a program does, and returns its records.
 func (p *socketPeer) read(even bool) (records []uint64) {
 	used := 0
 	for {
@@ -113,7 +113,7 @@ func (p *socketPeer) read(even bool) (records []uint64) {
 	}
 }
 
-// remote opens a holder whose program has connected, and whose socket cannot be found any more.
+// remote opens a holder with a connected program, and hides the holder's socket from producers.
 func (b *bed) remote(folder, task string) *socketPeer {
 	b.t.Helper()
 	path := filepath.Join(folder, task)
@@ -137,14 +137,14 @@ func (b *bed) remote(folder, task string) *socketPeer {
 	return p
 }
 
-// producer is one on another host.
+// producer is a producer on another host.
 type producer struct {
 	t     *testing.T
 	conn  net.Conn
 	lines *bufio.Reader
 }
 
-// producer connects one as the driver's port for agents does.
+// producer connects a producer as the driver's port for agents does.
 func (b *bed) producer(feed string) *producer {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -168,7 +168,7 @@ func (b *bed) producer(feed string) *producer {
 
 func (p *producer) say(format string, args ...any) { fmt.Fprintf(p.conn, format+"\n", args...) }
 
-// leased says what is to be delivered, and returns how many records were before.
+// leased asks for the lease of a partition and returns it.
 func (p *producer) leased(o *clusterpb.FeedOpen, partition int) line {
 	p.say(`{"op":"produce","feed":%d,"key":%q,"epoch":0,"partition":%d,"attempt":1,"digest":"d"}`, o.GetFeed(), o.GetKey(), partition)
 	lease := hear(p.t, p.lines)
@@ -194,8 +194,8 @@ func (p *producer) put(begin, end uint64) {
 	}
 }
 
-// TestCarry: without an executor on their host producers deliver by way of the driver; each record reaches one program,
-// also where a producer is lost and made again, and programs that read evenly have equally many.
+// TestCarry: producers on hosts without an executor deliver through the driver. Each record reaches one program, also
+// when a producer is lost and made again, and programs that read evenly have the same number of records.
 func TestCarry(t *testing.T) {
 	t.Parallel()
 	for _, even := range []bool{false, true} {
@@ -271,8 +271,8 @@ func shortFolder(t *testing.T) string {
 	return folder
 }
 
-// TestCarryRefused: a certificate is for one feed; what waits for a holder that does not come ends with it, and
-// everybody hears why.
+// TestCarryRefused: a certificate is for one feed. A connection that waits for a holder ends with the feed, and every
+// producer receives the reason.
 func TestCarryRefused(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -300,7 +300,7 @@ func TestCarryRefused(t *testing.T) {
 		t.Errorf("a producer of a feed that has ended heard %+v", m)
 	}
 	m := hear(t, b.producer(o.GetRoute().GetCertificate()).lines)
-	forgotten := m.Reason == "this feed is over" // its holders hear of its end before that
+	forgotten := m.Reason == "this feed is over" // its holders are informed of its end before that
 	if m.Op != "stop" || !forgotten && m.Reason != "the client that read the source has ended" {
 		t.Errorf("one of a feed that has ended heard %+v", m)
 	}
@@ -317,8 +317,8 @@ func (b *bed) noneWaits() {
 	}
 }
 
-// TestCarryOver: a feed that is over goes on for its client until the run ends; a producer that connects meanwhile
-// hears at once what the others have heard.
+// TestCarryOver: a feed that is over continues for its client until the run ends. A producer that connects in this
+// time receives at once the reason that the others received.
 func TestCarryOver(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/feed"
 )
 
-// look is the interval in which a client's state is looked at.
+// look is the interval between two checks of a client's feed.
 const look = 200 * time.Millisecond
 
 // Feed implements the FeedControl service.
@@ -36,7 +36,8 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	if failure != nil {
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
 	}
-	if s == nil { // why its run has ended is said by the run
+	// The run itself reports why it has ended.
+	if s == nil {
 		return stream.Send(&clusterpb.FeedUpdate{Over: true})
 	}
 	defer d.forget(s)
@@ -62,11 +63,13 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	return d.follow(stream, s, commands)
 }
 
-// begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, an error of
-// the stream, or nothing if the run of a feed that begins again has ended.
+// begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, or an error
+// of the stream. It returns none of these if a feed was to begin again and its run has ended.
 func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], request *clusterpb.FeedRequest) (*session, *clusterpb.Failure, error) {
 	ctx := stream.Context()
-	var deadline time.Time // counted from when every task is in its program: the lifecycle limits the time before
+	// The deadline is counted from the moment when every task is in its program: the lifecycle limits the time
+	// before.
+	var deadline time.Time
 	said := ""
 	for {
 		run, err := d.runs.FeedableRun(ctx)
@@ -98,7 +101,7 @@ func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 	}
 }
 
-// waitingFor says what a feed waits for before it begins.
+// waitingFor returns the text of what a feed waits for before it begins.
 func waitingFor(run Run, missing []string) string {
 	if run.ID == 0 {
 		return "waiting for the run to start"
@@ -106,7 +109,7 @@ func waitingFor(run Run, missing []string) string {
 	return fmt.Sprintf("waiting for %s to call ctx.get_data_feed()", strings.Join(missing, ", "))
 }
 
-// noReader is the failure of a feed that no program takes.
+// noReader returns the failure of a feed that no program reads.
 func noReader(why string) *clusterpb.Failure {
 	return &clusterpb.Failure{
 		Kind: "usage", Summary: "no run takes data: " + why, ExitCode: 2,
@@ -114,8 +117,8 @@ func noReader(why string) *clusterpb.Failure {
 	}
 }
 
-// tryBegin begins the feed if every task waits for it; late is whether it begins with those that do. Else it returns
-// the tasks that are missing, or a failure.
+// tryBegin begins the feed if every task waits for it; if late, with the tasks that do. Otherwise it returns the
+// missing tasks, or a failure.
 func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) (s *session, missing []string, failure *clusterpb.Failure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +142,8 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 	return nil, missing, nil
 }
 
-// refused is why a task takes no further feed, or not this one; nil if it takes it. A program asks for its mode once.
+// refused returns why a task takes no further feed, or not this one; nil if it takes it. A program asks for its mode
+// once, so a run has one mode.
 func refused(h *holder, request *clusterpb.FeedRequest, run int32) *clusterpb.Failure {
 	f := &clusterpb.Failure{Kind: "usage", ExitCode: 2}
 	switch {
@@ -155,7 +159,7 @@ func refused(h *holder, request *clusterpb.FeedRequest, run int32) *clusterpb.Fa
 	return f
 }
 
-// pause waits until something has changed, at most for look.
+// pause waits for a change, for look at most.
 func (d *Dispatch) pause(ctx context.Context) error {
 	d.mu.Lock()
 	changed := d.changed
@@ -169,12 +173,12 @@ func (d *Dispatch) pause(ctx context.Context) error {
 	return nil
 }
 
-// follow passes the client's commands on and shows it the feed's progress until the feed is over.
+// follow handles the client's commands and sends it the feed's progress, until the feed is over.
 func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, commands <-chan *clusterpb.FeedCommand) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stopped := false
-	var ended, hurt time.Time // when that was seen of the run and of the session
+	var ended, hurt time.Time // when the end of the run was seen, and when damage to the session
 	for {
 		select {
 		case c, more := <-commands:
@@ -208,14 +212,15 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			hurt = time.Now()
 		}
 		if !over && (!ended.IsZero() || !hurt.IsZero() && time.Since(hurt) < suspect) {
-			update.Over, update.Failure = false, nil // the run ends, and has a better reason, or its tasks are started again
+			// The run ends, or its tasks are restarted. Either is a better reason than this one.
+			update.Over, update.Failure = false, nil
 		}
 		if update.GetStop() && stopped && !update.GetOver() {
 			update.Stop = false
 		}
 		stopped = stopped || update.GetStop()
 		if update.GetOver() {
-			d.forget(s) // before the client hears it: it may begin another feed at once
+			d.forget(s) // before the client is informed: it may begin another feed at once
 		}
 		if err := stream.Send(update); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -229,7 +234,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 	}
 }
 
-// command passes a client's command to the state machine; a stream that has ended is one, too.
+// command passes a client's command to the state machine. The end of the client's stream fails the feed.
 func (d *Dispatch) command(s *session, c *clusterpb.FeedCommand, more bool) {
 	switch {
 	case !more:
@@ -249,14 +254,15 @@ func (d *Dispatch) step(s *session, e feed.Event) {
 	s.step(e)
 }
 
-// update returns what the client shows; runOver is whether the run has ended.
+// update returns the state of the feed for the client. runOver reports whether the run has ended.
 func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
-	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
+	// The run itself reports why it has ended.
+	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) {
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault, Remedy: "the run fails with its feed: start it again, then run this cell again"}
 		if s.source {
 			u.Failure.Kind = "source" // the client knows more
@@ -265,16 +271,16 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	return u
 }
 
-// served is whether a feed whose source has ended has nothing more for its client. Unless another feed follows, the
-// client is needed until the run has ended: its tasks may be started again.
+// served reports whether a feed with an ended source needs its client no more. Unless another feed follows, the feed
+// needs its client until the end of the run: its tasks may be restarted.
 func (s *session) served(p feed.Progress) bool {
 	return s.request.GetMore() && p.Remaining == 0
 }
 
-// runEnded is the fault of a feed whose run has ended.
+// runEnded returns the fault of a feed with a run that has ended.
 func (s *session) runEnded() string { return fmt.Sprintf("run %d has ended", s.run.ID) }
 
-// allLeft is whether every task has said that it reads no more: its numbers are the last ones.
+// allLeft reports whether all programs have left the feed. Then the numbers of their holders are the last ones.
 func (d *Dispatch) allLeft(s *session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -290,8 +296,8 @@ func (s *session) allLeft() bool {
 	return true
 }
 
-// suspect returns for how long what has happened to the feed may be the first sign of the end of its run, or of a
-// restart.
+// suspect returns for how long an event of the feed may be the first sign of the end of its run, or of a restart; 0
+// if there was no such event.
 func (d *Dispatch) suspect(s *session) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -304,7 +310,7 @@ func (d *Dispatch) suspect(s *session) time.Duration {
 	return 0
 }
 
-// forget makes room for another feed. One that is not over fails: nobody reads its source any more.
+// forget makes room for another feed. A feed that is not over fails, because its source is read no more.
 func (d *Dispatch) forget(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package dispatch is the driver's side of feeds: it serves the holders (Feeds service) and the clients that read
-// a source (FeedControl service), and lets package feed decide.
+// Package dispatch is the driver's side of feeds. It serves the holders (service Feeds) and the clients that read a
+// source (service FeedControl). Package feed makes the decisions.
 package dispatch
 
 import (
@@ -18,32 +18,33 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/fault"
 )
 
-// Run is the run whose tasks are fed.
+// Run is the run with the tasks that are fed.
 type Run struct {
-	ID       int32 // 0: a start is on its way
-	Attempt  int32 // another one as soon as it has been decided that all tasks are started again
-	Entering bool  // not every task has entered the program
+	ID       int32 // 0: a start is being prepared
+	Attempt  int32 // changes as soon as a restart of all tasks is decided
+	Entering bool  // not all tasks have entered the program
 	Tasks    []Task
 	Ended    map[string]bool // tasks that have ended: they do not ask for a feed any more
 	Over     string          // why nothing can be fed; "": the run is active
 }
 
-// Task is a task that can read a feed: a chief or worker that does not just serve others, as in
-// tf.distribute.Server.join().
+// Task is a task that can read a feed: a chief, or a worker. A task in tf.distribute.Server.join() only serves others
+// and is none.
 type Task struct {
 	Name    string // "worker:1"
 	Attempt int32
 }
 
-// Runs tells which run is active, and how its feeds can be reached.
+// Runs has the run that can be fed, and the route to its feeds.
 type Runs interface {
 	// FeedableRun returns the active or the last run.
 	FeedableRun(ctx context.Context) (Run, error)
-	// Note tells everybody who follows the active run.
+	// Note sends a text to all clients that follow the active run.
 	Note(ctx context.Context, text string) error
-	// Fail fails a run that cannot be fed any more.
+	// Fail fails a run that can no longer be fed.
 	Fail(ctx context.Context, run int32, why *clusterpb.Failure) error
-	// Route returns how a producer on another host reaches the driver, with a certificate for a feed of this name.
+	// Route returns how a producer on another host connects to the driver, with a certificate for a feed of this
+	// name.
 	Route(feed string) (*clusterpb.FeedRoute, error)
 }
 
@@ -58,22 +59,22 @@ type Dispatch struct {
 	mu sync.Mutex
 	// guarded by mu
 	holders map[holderKey]*holder
-	feeds   int64    // begun so far: the number of the last one
-	on      *session // nil: none is on
+	feeds   int64    // number of feeds so far, and of the last one
+	on      *session // nil: there is no feed
 	changed chan struct{}
 
-	waiting     map[int64]*carried // connections that no holder has taken yet, by number
+	waiting     map[int64]*carried // connections that no holder has accepted yet, by number
 	connections int64              // number of the last one
 }
 
-// patience is how long a Dispatch waits; tests shorten it.
+// patience has the time limits of a Dispatch. Tests shorten them.
 type patience struct {
 	ask   time.Duration // for the tasks of a run to call get_data_feed
-	cause time.Duration // for a run to end, or its tasks to be started again, after one of its holders has ended
+	cause time.Duration // for a run to end, or for a restart of its tasks, after one of its holders has ended
 	last  time.Duration // for the last numbers of the holders of a run that has ended
 }
 
-// holderKey identifies a holder: the task of an attempt of a run.
+// holderKey identifies a holder by its run and its task of an attempt.
 type holderKey struct {
 	run  int32
 	task Task
@@ -87,13 +88,13 @@ func New(runs Runs, log *slog.Logger) *Dispatch {
 	}
 }
 
-// wake tells everybody who waits that something has changed. Caller holds mu.
+// wake wakes all goroutines that wait for a change. Caller holds mu.
 func (d *Dispatch) wake() {
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
 
-// AllWait is whether every task of a run waits for a feed to begin.
+// AllWait reports whether every task of a run waits for a feed to begin.
 func (d *Dispatch) AllWait(run Run) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,8 +107,8 @@ func (d *Dispatch) AllWait(run Run) bool {
 	return d.on == nil && len(holders) > 0 && len(missing) == 0
 }
 
-// holdersOf returns the holders of a run's tasks, and the tasks that have none and may still ask for a feed. Caller
-// holds mu.
+// holdersOf returns the holders of a run's tasks, and the names of the tasks without a holder that may still ask for
+// a feed. Caller holds mu.
 func (d *Dispatch) holdersOf(run Run) (holders map[string]*holder, missing []string) {
 	holders = map[string]*holder{}
 	for _, task := range run.Tasks {
@@ -120,18 +121,18 @@ func (d *Dispatch) holdersOf(run Run) (holders map[string]*holder, missing []str
 	return holders, missing
 }
 
-// holder is one that attends. Its fields are guarded by the Dispatch's mu.
+// holder is a connected holder. Its fields are guarded by the Dispatch's mu.
 type holder struct {
 	hello   *clusterpb.HolderHello
 	over    bool   // its last feed is over
-	mode    string // of its feeds: train, evaluate or inference; "": it had none
+	mode    string // mode of its feeds: train, evaluate or inference; "": it had no feed
 	queue   []*clusterpb.HolderOrder
 	wake    chan struct{} // capacity 1
 	carries int           // connections of producers on other hosts
 
-	batch  sync.Mutex                // held while one batch is sent to it
+	batch  sync.Mutex                // held while a batch is sent to the holder
 	pieces chan *clusterpb.FeedPiece // to its Receive stream
-	gone   chan struct{}             // closed when it attends no more
+	gone   chan struct{}             // closed when the holder has disconnected
 }
 
 // order queues an order. Caller holds mu.
@@ -143,7 +144,7 @@ func (h *holder) order(o *clusterpb.HolderOrder) {
 	}
 }
 
-// Attend implements the Feeds service: it serves a holder until its stream ends.
+// Attend implements the Feeds service. It serves a holder until its stream ends.
 func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -197,7 +198,7 @@ func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessag
 	}
 }
 
-// leave forgets a holder.
+// leave removes a holder that has disconnected.
 func (d *Dispatch) leave(key holderKey, h *holder) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +210,7 @@ func (d *Dispatch) leave(key holderKey, h *holder) {
 	}
 }
 
-// take passes a holder's message to the feed that is on.
+// take passes a holder's message to the present feed.
 func (d *Dispatch) take(h *holder, m *clusterpb.HolderMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,12 +220,13 @@ func (d *Dispatch) take(h *holder, m *clusterpb.HolderMessage) {
 	}
 }
 
-// Send implements the Feeds service: records go to another holder as they come.
+// Send implements the Feeds service. It passes records to another holder as they come.
 func (d *Dispatch) Send(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent]) error {
 	for {
 		piece, err := stream.Recv()
 		if err != nil {
-			return stream.SendAndClose(&clusterpb.FeedSent{}) // also after an error, of which nobody hears
+			// After an error this reply is not received.
+			return stream.SendAndClose(&clusterpb.FeedSent{})
 		}
 		d.mu.Lock()
 		var to *holder
@@ -241,7 +243,7 @@ func (d *Dispatch) Send(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, c
 	}
 }
 
-// passBatch passes a batch on, from its first piece to its last.
+// passBatch passes a batch to the holder, from its first piece to its last.
 func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent], piece *clusterpb.FeedPiece) error {
 	h.batch.Lock()
 	defer h.batch.Unlock()
@@ -265,7 +267,7 @@ func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece
 	}
 }
 
-// Receive implements the Feeds service.
+// Receive implements the Feeds service. It sends a holder the records that other holders send to it.
 func (d *Dispatch) Receive(r *clusterpb.FeedReceiver, stream grpc.ServerStreamingServer[clusterpb.FeedPiece]) error {
 	key := holderKey{r.GetRun(), Task{r.GetTask(), r.GetAttempt()}}
 	h, err := d.await(stream.Context(), key)
@@ -286,7 +288,7 @@ func (d *Dispatch) Receive(r *clusterpb.FeedReceiver, stream grpc.ServerStreamin
 	}
 }
 
-// await waits for a holder's other stream.
+// await waits until a holder has opened its Attend stream, and returns the holder.
 func (d *Dispatch) await(ctx context.Context, key holderKey) (*holder, error) {
 	for {
 		d.mu.Lock()

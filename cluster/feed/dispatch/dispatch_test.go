@@ -11,7 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestBeginWaits: a feed begins when every task waits for it; until then those that are missing are named.
+// TestBeginWaits: a feed begins when every task waits for it; until then the client receives the names of the missing
+// tasks.
 func TestBeginWaits(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0", "worker:1")
@@ -35,7 +36,7 @@ func TestBeginWaits(t *testing.T) {
 	}
 }
 
-// TestNobodyAsks: after some time a feed begins with the tasks that wait, or fails.
+// TestNobodyAsks: after a time limit a feed begins with the tasks that wait, or fails if none waits.
 func TestNobodyAsks(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0", "worker:1")
@@ -45,7 +46,7 @@ func TestNobodyAsks(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	b.attend("worker:1")
-	b.knows("worker:1") // it may take longer than the feed waits
+	b.knows("worker:1") // connecting may take longer than the feed waits
 	if got := names(b.feeds(&clusterpb.FeedRequest{}).opened()); len(got) != 1 || got[0] != "worker:1" {
 		t.Errorf("%v", got)
 	}
@@ -68,7 +69,7 @@ func TestRunOver(t *testing.T) {
 	}
 }
 
-// TestRunEnds: a run that ends while it is fed ends the feed; the run says why.
+// TestRunEnds: the end of a run ends its feed without a failure; the run has the reason.
 func TestRunEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -84,7 +85,8 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestAnotherAttempt: it hears how many records were delivered, and which.
+// TestAnotherAttempt: another attempt of a partition receives the number of records that were delivered, and their
+// digest.
 func TestAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -104,7 +106,7 @@ func TestAnotherAttempt(t *testing.T) {
 	}
 }
 
-// TestOneMode: a run that was trained is not evaluated: its program has asked for its mode.
+// TestOneMode: a run that was trained is not evaluated, because its program has asked for its mode.
 func TestOneMode(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -121,7 +123,7 @@ func TestOneMode(t *testing.T) {
 	b.feeds(&clusterpb.FeedRequest{Mode: "train"}).opened()
 }
 
-// TestSecondClient: one feed at a time.
+// TestSecondClient: a second feed is refused while one is open.
 func TestSecondClient(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -132,8 +134,8 @@ func TestSecondClient(t *testing.T) {
 	}
 }
 
-// TestWhole: a feed is over for the client when everything has been read if another one follows, else when the run has
-// ended: until then its tasks may be started again.
+// TestWhole: if another feed follows, a feed is over for its client when all records have been read. Otherwise it is
+// over when the run has ended, because until then its tasks may be restarted.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	for _, more := range []bool{true, false} {
@@ -171,7 +173,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestLastNumbers: the numbers that a holder sends behind the end of its run are in the feed's last update.
+// TestLastNumbers: the last update of a feed has the numbers that a holder sends after the end of its run.
 func TestLastNumbers(t *testing.T) {
 	t.Parallel()
 	for _, says := range []bool{true, false} {
@@ -203,7 +205,7 @@ func TestLastNumbers(t *testing.T) {
 	}
 }
 
-// TestSourceFails: the programs wait for the next feed.
+// TestSourceFails: after a failure of the source the programs wait for the next feed.
 func TestSourceFails(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -221,7 +223,7 @@ func TestSourceFails(t *testing.T) {
 	h.began()
 }
 
-// TestClientEnds: a client that ends in the middle fails the feed, however it ends.
+// TestClientEnds: a client that ends before its source fails the feed, in whatever way it ends.
 func TestClientEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(c *fakeClient){
@@ -251,8 +253,8 @@ func TestClientEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: when the last program has left the client receives "stop", and the feed ends with the run, without
-// a failure.
+// TestNobodyReads: when the last program has left, the client receives "stop", and the feed ends with the run,
+// without a failure.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -291,7 +293,7 @@ func TestEpochOutOfRange(t *testing.T) {
 	h.delivers(feed, 1)
 }
 
-// TestHello: a holder has the name of a task, and one connection.
+// TestHello: a holder must send the name of its task, and has one connection.
 func TestHello(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")

@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestMoves: records go from one holder to another through the driver, batch by batch.
+// TestMoves: records move from one holder to another through the driver, in whole batches.
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0", "worker:1")
@@ -63,7 +63,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestHolderEnds: a holder that ends in the middle of a batch releases the one that sends it, and fails the feed with
+// TestHolderEnds: a holder that ends in the middle of a batch releases the holder that sends it. The feed fails with
 // its name, unless its run ends for a reason of its own.
 func TestHolderEnds(t *testing.T) {
 	t.Parallel()

@@ -9,17 +9,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/feed"
 )
 
-// A feed is one of an attempt of its run: its records are in the memory of that attempt's tasks. When all tasks are
-// started again the feed ends here, and the driver has its client begin another one. The client does that, because the
-// source is in its hands: what reads it has to be ended first.
+// A feed belongs to one attempt of its run: its records are in the memory of that attempt's tasks. When all tasks are
+// restarted, the driver ends the feed and asks its client to begin another one. Only the client can begin it, because
+// the readers of the source must end first, and the client owns the source.
 
-// restarted is whether tasks that read a feed were started again, or will be.
+// restarted reports whether tasks that read a feed were restarted, or will be.
 func (d *Dispatch) restarted(s *session, run Run) bool {
 	return run.Attempt != s.run.Attempt || d.restartedAlone(s, run) != ""
 }
 
-// restartedAlone returns a task that reads the feed and was started again while the others go on, as workers are that
-// have parameter servers.
+// restartedAlone returns a task that reads the feed and was restarted while the others continue, as happens to
+// workers with parameter servers; "" if there is none.
 func (d *Dispatch) restartedAlone(s *session, run Run) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -31,11 +31,11 @@ func (d *Dispatch) restartedAlone(s *session, run Run) string {
 	return ""
 }
 
-// again ends a feed whose tasks are started again. Its client begins another one from the first record, or the run
-// fails where that cannot be.
+// again ends a feed with restarted tasks. Its client begins another one from the first record. If that is impossible,
+// the run fails.
 func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, run Run) error {
 	d.step(s, feed.Failed{Reason: "the tasks are started again"})
-	d.forget(s) // before the client hears it: it begins another one at once
+	d.forget(s) // before the client is informed: it begins another one at once
 	why := &clusterpb.Failure{Kind: "task", ExitCode: 1}
 	switch alone := d.restartedAlone(s, run); {
 	case alone != "":
@@ -55,5 +55,5 @@ func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 	if err := d.runs.Fail(stream.Context(), run.ID, why); err != nil {
 		return err
 	}
-	return stream.Send(&clusterpb.FeedUpdate{Over: true}) // the run says why
+	return stream.Send(&clusterpb.FeedUpdate{Over: true}) // the run reports why
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestRestart: when all tasks are started again, whatever the feed has come to, its client receives "again"; the
-// next feed begins when every task of the new attempt waits for it.
+// TestRestart: when all tasks are restarted, the client receives "again", in any state of the feed. The next feed
+// begins when every task of the new attempt waits for it.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, come := range map[string]func(c *fakeClient, hs []*fakeHolder, feed int64){
@@ -46,7 +46,7 @@ func TestRestart(t *testing.T) {
 					h.reads(first.GetFeed())
 				}
 				come(c, hs, first.GetFeed())
-				for range 3 { // the run is seen to be restarted later than what has happened to its tasks
+				for range 3 { // the restart of the run is seen later than the events of its tasks
 					if u := c.hear(); u.GetOver() {
 						t.Fatalf("the feed is over before the restart: %v", u)
 					}
@@ -75,7 +75,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartRefused: where tasks cannot be fed from the first record again their run fails, and says why.
+// TestRestartRefused: if the tasks cannot be fed from the first record again, their run fails with the reason.
 func TestRestartRefused(t *testing.T) {
 	t.Parallel()
 	alone := func(run *Run) { run.Tasks = []Task{run.Tasks[0], {Name: "worker:1", Attempt: 1000}} }
@@ -103,7 +103,7 @@ func TestRestartRefused(t *testing.T) {
 	}
 }
 
-// TestRestartOfAServer: a task that reads no feed may be started again alone.
+// TestRestartOfAServer: a task that reads no feed may be restarted alone.
 func TestRestartOfAServer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "chief:0")
@@ -120,7 +120,7 @@ func TestRestartOfAServer(t *testing.T) {
 	}
 }
 
-// TestRunOverBeforeAgain: a run that ends while its feed is to begin again says itself why.
+// TestRunOverBeforeAgain: if a run ends before its feed begins again, the run has the reason, not the feed.
 func TestRunOverBeforeAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -132,7 +132,7 @@ func TestRunOverBeforeAgain(t *testing.T) {
 	}
 }
 
-// TestEntering: the time that tasks have to ask for a feed begins when all are in their program.
+// TestEntering: the time limit for the tasks to ask for a feed begins when all tasks are in their program.
 func TestEntering(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
@@ -147,14 +147,15 @@ func TestEntering(t *testing.T) {
 		t.Errorf("%v", u)
 	}
 	time.Sleep(b.d.patience.ask + look)
-	var begin time.Time // when the driver last saw that not all were
+	var begin time.Time // when the driver last saw tasks outside of their program
 	b.runs.change(func(run *Run) { run.Entering, begin = false, b.runs.asked })
 	if f := c.over().GetFailure(); !strings.Contains(f.GetSummary(), "none of the tasks of run 1 has called") || time.Since(begin) < b.d.patience.ask {
 		t.Errorf("after %s: %v", time.Since(begin), f)
 	}
 }
 
-// TestTasksThatReadNothing: a feed does not wait for tasks that have ended; one that nobody can read is refused at once.
+// TestTasksThatReadNothing: a feed does not wait for tasks that have ended; a feed without a task that can read it is
+// refused at once.
 func TestTasksThatReadNothing(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "chief:0", "worker:0")

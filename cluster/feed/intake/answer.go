@@ -2,29 +2,29 @@ package intake
 
 import "encoding/json"
 
-// keptForResults is how many slots producers leave free for results: a program that waits for one reads no records,
-// so no slot of records becomes free meanwhile.
+// keptForResults is the number of slots that producers leave free for results. A program that waits for such a slot
+// reads no records, so no slot of records becomes free in the meantime.
 const keptForResults = 2
 
-// answerer is the connection on which the program gives results. Its fields are guarded by the holder's mu.
+// answerer is the program's connection for results. Its fields are guarded by the holder's mu.
 type answerer struct {
 	peer    *peer
-	wants   int // slots that it waits for
+	wants   int // number of slots that it waits for
 	granted map[int]bool
 }
 
-// origin is where a batch comes from: the producer, and its number for the batch.
+// origin is the source of a batch: its producer, and the producer's number for it.
 type origin struct{ producer, number int64 }
 
-// owing is what the program owes results for, in inference.
+// owing has the results that the program owes, in inference.
 type owing struct {
 	answers bool // results are wanted
-	fresh   bool // a piece was handed out since the last flush
+	fresh   bool // a piece was handed out after the last flush
 	pieces  int64
 	owed    map[int64]*debt // by the number of the piece
 }
 
-// debt is a piece that was handed out: results of records [begin, end) are to come.
+// debt is a piece that was handed out and lacks the results of records [begin, end).
 type debt struct {
 	source     origin
 	begin, end int64
@@ -34,11 +34,11 @@ func newOwing(plan string) owing {
 	var p struct {
 		Mode string `json:"mode"`
 	}
-	_ = json.Unmarshal([]byte(plan), &p) // a plan of another form is none of inference
+	_ = json.Unmarshal([]byte(plan), &p) // a plan of another form has no inference
 	return owing{answers: p.Mode == "inference", owed: map[int64]*debt{}}
 }
 
-// owe notes that a piece is handed out, and returns its number; 0 where no results are wanted.
+// owe records that a piece is handed out, and returns the piece's number; 0 if no results are wanted.
 func (o *owing) owe(source origin, begin, end int64) int64 {
 	if !o.answers {
 		return 0
@@ -77,7 +77,7 @@ func (i *Intake) answer(peer *peer, lines lineReader) {
 	i.grantSlots()
 }
 
-// fromAnswerer obeys the program; it returns false if the program does not keep to the protocol.
+// fromAnswerer obeys a message of the program. It returns false if the program breaks the protocol.
 func (i *Intake) fromAnswerer(a *answerer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -96,7 +96,8 @@ func (i *Intake) fromAnswerer(a *answerer, m message) bool {
 	return false
 }
 
-// giveResults tells a producer where results of its records are; those that nobody waits for any more are dropped.
+// giveResults sends a producer the place of results of its records. Results without a producer are dropped. It
+// returns false if the results are of other records than those that the program owes.
 func (i *Intake) giveResults(m message) bool {
 	var d *debt
 	if i.feed != nil && i.feed.id == m.Feed {
@@ -121,7 +122,8 @@ func (i *Intake) giveResults(m message) bool {
 	return true
 }
 
-// grantForResults gives the program a slot if it waits for one and has not its share.
+// grantForResults grants the program a free slot for results, if it waits for one and has less than its share. It
+// reports whether it did. Caller holds mu.
 func (i *Intake) grantForResults(free, at, returned int) bool {
 	a := i.answerer
 	if a == nil || a.wants < 1 || free < 1 || returned+len(a.granted) >= keptForResults {
@@ -134,7 +136,7 @@ func (i *Intake) grantForResults(free, at, returned int) bool {
 	return true
 }
 
-// kept returns how many free slots are kept for results.
+// kept returns the number of free slots that are kept for results.
 func (i *Intake) kept(returned int) int {
 	if i.feed == nil || !i.feed.answers {
 		return 0
@@ -145,7 +147,8 @@ func (i *Intake) kept(returned int) int {
 	return max(0, keptForResults-returned)
 }
 
-// taken takes back a slot with results; it returns false if the producer did not have it.
+// taken frees a slot after its producer has read the results in it. It returns false if the slot had none for the
+// producer.
 func (i *Intake) taken(p *producer, s int) bool {
 	if !i.hasResults(p, s) {
 		return false
@@ -155,13 +158,13 @@ func (i *Intake) taken(p *producer, s int) bool {
 	return true
 }
 
-// hasResults is whether a slot has results for a producer.
+// hasResults reports whether a slot has results for a producer.
 func (i *Intake) hasResults(p *producer, s int) bool {
 	return s >= 0 && s < len(i.slots) && i.slots[s].state == returned && i.slots[s].to == p.id
 }
 
-// unanswered forgets what a producer that has ended waited for: its records that the program does not have yet are
-// dropped, and results of the others when they come.
+// unanswered removes the results that a producer waited for, after the producer has ended. It drops the producer's
+// records that the program does not have yet, and results of the others when they come.
 func (i *Intake) unanswered(f *reading, p *producer) {
 	if !f.answers {
 		return
@@ -177,7 +180,7 @@ func (i *Intake) unanswered(f *reading, p *producer) {
 		}
 	}
 	if f != i.feed {
-		return // its queue was dropped
+		return // its queue was dropped at the beginning of the next feed
 	}
 	rest := f.queue[:0]
 	for _, q := range f.queue {
@@ -192,8 +195,8 @@ func (i *Intake) unanswered(f *reading, p *producer) {
 	f.queue = rest
 }
 
-// flush tells the program that no record comes before results are given, if that is so and it was not told: every
-// producer has put all its records, and waits. It answers next.
+// flush informs the program that no record comes before it gives results. That is so when every producer has put all
+// its records and waits. The program is informed once, as the answer to "next". flush reports whether it did that.
 func (i *Intake) flush(f *reading, c *consumer) bool {
 	if !f.answers || !f.fresh || len(f.owed) == 0 {
 		return false

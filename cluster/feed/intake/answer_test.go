@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// noDriver attends nothing: tests give the holder its orders.
+// noDriver sends no orders; tests give them to the holder directly.
 type noDriver struct{ clusterpb.FeedsClient }
 
 func (noDriver) Attend(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder], error) {
@@ -51,7 +51,7 @@ func (c *client) send(m message) {
 	}
 }
 
-// expect reads the next message, which has this op.
+// expect reads the next message, which must have this op.
 func (c *client) expect(op string) message {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
@@ -62,14 +62,14 @@ func (c *client) expect(op string) message {
 	return m
 }
 
-// order gives the holder an order of the driver's.
+// order gives the holder an order of the driver.
 func order(in *Intake, o *clusterpb.HolderOrder) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.obey(o)
 }
 
-// open makes a holder in the middle of inference, with its program.
+// open opens a holder during inference, with its program.
 func open(t *testing.T) (in *Intake, program, answers *client) {
 	in, err := Open(t.Context(), Config{Task: "worker:1", Socket: filepath.Join(t.TempDir(), "s"), Client: noDriver{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -90,7 +90,7 @@ func begin(in *Intake, program *client) {
 	program.send(message{Op: "read", Feed: 1})
 }
 
-// produce connects a producer and gives it its lease: number is the holder's for it.
+// produce connects a producer and grants its lease. number is the holder's number of the producer.
 func produce(t *testing.T, in *Intake, number int64) *client {
 	p := dial(t, in, message{Op: "produce", Feed: 1, Key: "k"})
 	for there := false; !there; time.Sleep(time.Millisecond) {
@@ -117,8 +117,8 @@ func (c *client) answer(piece, begin, end int64) {
 	c.send(message{Op: "put", Feed: 1, place: place{Slot: slot, Bytes: 1}, records: records{Piece: piece, Begin: begin, End: end}})
 }
 
-// TestResults: results go to the producer that delivered the records, under its number of the batch; the program is
-// told once when nothing comes before it gives some.
+// TestResults: results are sent to the producer that delivered the records, with its number of the batch. If no
+// records come before the program gives results, the program is informed once.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	in, program, answers := open(t)
@@ -155,7 +155,7 @@ func TestResults(t *testing.T) {
 	program.expect("batch")
 }
 
-// TestResultsHaveRoom: records never fill the slots that results need.
+// TestResultsHaveRoom: records never fill the slots that are kept for results.
 func TestResultsHaveRoom(t *testing.T) {
 	t.Parallel()
 	in, program, answers := open(t)
@@ -175,8 +175,8 @@ func TestResultsHaveRoom(t *testing.T) {
 	p.expect("slot")
 }
 
-// TestResultsOfNobody: results whose producer has ended are dropped, and so are its records that the program does not
-// have; slots are free again.
+// TestResultsOfNobody: after a producer has ended, its results are dropped, and so are its records that the program
+// does not have; their slots are free again.
 func TestResultsOfNobody(t *testing.T) {
 	t.Parallel()
 	in, program, answers := open(t)
@@ -211,7 +211,7 @@ func TestResultsOfNobody(t *testing.T) {
 	}
 }
 
-// TestEarlyProducer: a producer that comes before the feed has begun here waits for it.
+// TestEarlyProducer: a producer that comes before the beginning of the feed waits for it.
 func TestEarlyProducer(t *testing.T) {
 	t.Parallel()
 	in, program, _ := open(t)

@@ -22,7 +22,7 @@ import (
 // patience is the longest time that a test waits for something that must happen.
 const patience = 100 * time.Second
 
-// fakeDriver is a driver whose orders a test gives.
+// fakeDriver is a driver with orders that a test gives.
 type fakeDriver struct {
 	clusterpb.UnimplementedFeedsServer
 	said   chan *clusterpb.HolderMessage
@@ -88,7 +88,7 @@ func (d *fakeDriver) Receive(_ *clusterpb.FeedReceiver, stream grpc.ServerStream
 	}
 }
 
-// bed is a holder with a driver, both in this process.
+// bed is a holder and its driver, both in this process.
 type bed struct {
 	*fakeDriver
 	t   testing.TB
@@ -98,7 +98,7 @@ type bed struct {
 
 const pageSize = 4096
 
-// newBed opens a holder whose slots have one page each.
+// newBed opens a holder with slots of one page each.
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	d := &fakeDriver{
@@ -155,7 +155,7 @@ func (b *bed) hear() *clusterpb.HolderMessage {
 	}
 }
 
-// await returns the first message to the driver that a function chooses.
+// await returns the first message to the driver that a function accepts.
 func await[T comparable](b *bed, choose func(*clusterpb.HolderMessage) T) T {
 	b.t.Helper()
 	var none T
@@ -166,7 +166,7 @@ func await[T comparable](b *bed, choose func(*clusterpb.HolderMessage) T) T {
 	}
 }
 
-// held waits for a report of an epoch that has these numbers.
+// held waits for a report of an epoch with these numbers.
 func (b *bed) held(what string, holds func(h *clusterpb.FeedHeld) bool) {
 	b.t.Helper()
 	var last *clusterpb.FeedHeld
@@ -198,14 +198,14 @@ func (b *bed) begin(feed int64) {
 	b.beginWith(feed, "secret")
 }
 
-// beginWith begins a feed and waits until the holder has heard of it.
+// beginWith begins a feed and waits until the holder has received the order.
 func (b *bed) beginWith(feed int64, key string) {
 	b.t.Helper()
 	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: feed, Key: key, Plan: `{"mode":"train"}`}}})
 	b.until("the feed", func() bool { return b.in.feed != nil && b.in.feed.id == feed })
 }
 
-// until waits until something holds of the holder.
+// until waits for a condition of the holder.
 func (b *bed) until(what string, holds func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

@@ -16,7 +16,7 @@ import (
 // carryChunk is the largest message with a connection's bytes.
 const carryChunk = 256 << 10
 
-// carry serves a producer on another host, whose connection the driver carries, until it ends.
+// carry serves a producer on another host until it ends. The driver carries its connection.
 func (i *Intake) carry(ctx context.Context, connection int64) {
 	stream, err := i.cfg.Client.Carry(ctx)
 	if err == nil {
@@ -46,7 +46,7 @@ func (i *Intake) carry(ctx context.Context, connection int64) {
 	<-said
 }
 
-// refuse ends a carried connection; the producer reports the reason.
+// refuse ends a carried connection. The producer reports the reason.
 func refuse(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes], reason string) {
 	line, _ := json.Marshal(message{Op: "stop", Reason: reason}) // never fails
 	_ = stream.Send(&clusterpb.FeedBytes{Data: append(line, '\n')})
@@ -54,12 +54,12 @@ func refuse(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedB
 	fromDriver(stream, io.Discard)
 }
 
-// toDriver passes on what the holder says to a producer, until it has said everything.
+// toDriver sends the driver the bytes of the holder for a producer, until the last one.
 func toDriver(from io.Reader, stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes]) {
 	for buffer := make([]byte, carryChunk); ; {
 		n, err := from.Read(buffer)
 		if n > 0 && stream.Send(&clusterpb.FeedBytes{Data: buffer[:n]}) != nil {
-			return // fromDriver hears why
+			return // fromDriver receives the reason
 		}
 		if err != nil {
 			_ = stream.CloseSend()
@@ -68,8 +68,8 @@ func toDriver(from io.Reader, stream grpc.BidiStreamingClient[clusterpb.FeedByte
 	}
 }
 
-// fromDriver passes on what a producer says, until the stream ends. What comes when the holder takes no more is
-// dropped: the driver waits until the producer has read why.
+// fromDriver writes the bytes of a producer to the holder, until the stream ends. It drops the bytes that come after
+// the holder has stopped reading: the driver waits until the producer has read the reason.
 func fromDriver(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.FeedBytes], to io.Writer) {
 	for taken := true; ; {
 		m, err := stream.Recv()
@@ -83,7 +83,7 @@ func fromDriver(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.F
 	}
 }
 
-// fill reads a batch that follows its line into the slot.
+// fill reads the bytes of a batch, which follow its line, into the slot.
 func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 	i.mu.Lock()
 	granted := p.granted[m.Slot] && m.Bytes <= i.seg.Layout().SlotSize(m.Slot)
@@ -98,10 +98,11 @@ func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 		}
 		at += int64(n)
 	}
-	return nil // what was not granted is refused with the line
+	return nil // a batch without a granted slot is refused with its line
 }
 
-// bring sends results to a producer on another host; it returns false if the slot has none for it. Caller holds mu.
+// bring sends results to a producer on another host. It returns false if the slot has none for this producer. Caller
+// holds mu.
 func (i *Intake) bring(p *producer, s int) bool {
 	if !i.hasResults(p, s) {
 		return false

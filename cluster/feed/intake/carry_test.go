@@ -14,11 +14,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// carriedConn is the driver's end of a producer's connection that it carries.
+// carriedConn is the driver's end of a producer's carried connection.
 type carriedConn struct {
 	t       testing.TB
 	number  int64
-	said    chan []byte // by the holder; closed when it has said everything
+	said    chan []byte // bytes of the holder; closed after the last one
 	stream  grpc.BidiStreamingServer[clusterpb.FeedBytes, clusterpb.FeedBytes]
 	pending []byte
 	end     chan struct{} // closed: the producer has ended
@@ -49,14 +49,14 @@ func (d *fakeDriver) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, 
 	return nil
 }
 
-// carried has the holder take a connection.
+// carried orders the holder to accept a connection.
 func (b *bed) carried(number int64) *carriedConn {
 	b.t.Helper()
 	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Connect{Connect: &clusterpb.FeedConnect{Connection: number}}})
 	return b.taken(number)
 }
 
-// taken returns the connection that the holder has taken.
+// taken returns the connection that the holder has accepted.
 func (b *bed) taken(number int64) *carriedConn {
 	b.t.Helper()
 	select {
@@ -115,7 +115,7 @@ func (c *carriedConn) hear(op string) (m message) {
 	return m
 }
 
-// lease has the driver grant the lease that the producer asks for.
+// lease grants the lease that the producer asks for.
 func (c *carriedConn) lease(b *bed) {
 	b.t.Helper()
 	c.say(`{"op":"produce","feed":1,"key":"secret","epoch":0,"partition":2}` + "\n")
@@ -126,7 +126,7 @@ func (c *carriedConn) lease(b *bed) {
 	}
 }
 
-// TestRefuse: a producer on another host that cannot be served hears why.
+// TestRefuse: a producer on another host that cannot be served receives the reason.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -150,7 +150,7 @@ func TestRefuse(t *testing.T) {
 	<-refused
 }
 
-// TestCarried: the batches of a producer on another host reach the program, and results come back.
+// TestCarried: the batches of a producer on another host reach the program, and the producer gets results back.
 func TestCarried(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -207,7 +207,8 @@ func TestCarried(t *testing.T) {
 	close(c.end)
 }
 
-// TestCarriedEnds: what a lost producer had is free, and one that does not keep to the protocol is given up.
+// TestCarriedEnds: the slots of a lost producer are free, and a producer that breaks the protocol loses its
+// connection.
 func TestCarriedEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -235,7 +236,7 @@ func TestCarriedEnds(t *testing.T) {
 					taken++
 				}
 			}
-			return taken <= 1 && len(b.in.producers) == 0 // one is for what is moved here
+			return taken <= 1 && len(b.in.producers) == 0 // one is for records of other holders
 		})
 		if number > 0 {
 			close(c.end)

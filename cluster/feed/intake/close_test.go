@@ -10,7 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestClose: whatever peers wait for, Close ends at once, and nothing is left.
+// TestClose: Close ends at once in every state of the peers, and leaves nothing behind.
 func TestClose(t *testing.T) { // not parallel: it counts descriptors and goroutines
 	rounds := func(n int) {
 		for range n {
@@ -30,7 +30,7 @@ func TestClose(t *testing.T) { // not parallel: it counts descriptors and gorout
 				ended := make(chan struct{})
 				go func() { b.in.Close(); close(ended) }()
 				for peer, op := range map[*peerConn]string{p: "stop", waiting: "stop", c: "over"} {
-					// a source that is stopped has not failed: the run's end says what happened
+					// A source that is stopped has not failed: the end of the run has the reason.
 					if m := peer.hear(op); (m.Reason == "") != (op == "stop") {
 						t.Errorf("%+v", m)
 					}
@@ -45,7 +45,7 @@ func TestClose(t *testing.T) { // not parallel: it counts descriptors and gorout
 			})
 		}
 	}
-	rounds(1) // what the runtime and gRPC keep
+	rounds(1) // the runtime and gRPC keep some descriptors and goroutines
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	rounds(5)
 	for deadline := time.Now().Add(patience); openFiles(t) > files || runtime.NumGoroutine() > goroutines; time.Sleep(10 * time.Millisecond) {
@@ -64,7 +64,7 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestOpenFails: a socket that cannot be made leaves no memory.
+// TestOpenFails: after the failure to open the socket, no memory is left.
 func TestOpenFails(t *testing.T) { // not parallel: it counts descriptors
 	before := openFiles(t)
 	for range 3 {

@@ -7,7 +7,7 @@ import (
 // consumer is the task's program. Its fields are guarded by the holder's mu.
 type consumer struct {
 	peer  *peer
-	wants int // batches that it waits for
+	wants int // number of batches that it waits for
 }
 
 // consume serves the program until it ends its connection.
@@ -40,7 +40,8 @@ func (i *Intake) consume(peer *peer, lines lineReader) {
 	defer i.mu.Unlock()
 	i.consumer = nil
 	i.depart()
-	for s := range i.slots { // what it read is free: the process is gone, or reads no more
+	// The process of the program has exited, or reads no more: its records are free.
+	for s := range i.slots {
 		if i.slots[s].state == filled {
 			i.slots[s].rows -= i.slots[s].lent
 			i.slots[s].lent = 0
@@ -49,7 +50,7 @@ func (i *Intake) consume(peer *peer, lines lineReader) {
 	}
 }
 
-// fromConsumer obeys the program; it returns false if the program does not keep to the protocol.
+// fromConsumer obeys a message of the program. It returns false if the program breaks the protocol.
 func (i *Intake) fromConsumer(c *consumer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -67,7 +68,7 @@ func (i *Intake) fromConsumer(c *consumer, m message) bool {
 		i.handOut()
 	case "read", "used", "leave":
 		if f == nil || f.id != m.Feed {
-			return true // of the feed before
+			return true // about an earlier feed
 		}
 		i.fromReader(f, m)
 	default:
@@ -76,7 +77,7 @@ func (i *Intake) fromConsumer(c *consumer, m message) bool {
 	return true
 }
 
-// fromReader takes what the program says of the present feed.
+// fromReader obeys a message of the program about the present feed.
 func (i *Intake) fromReader(f *reading, m message) {
 	switch m.Op {
 	case "read":
@@ -99,25 +100,25 @@ func (i *Intake) fromReader(f *reading, m message) {
 	}
 }
 
-// ProgramEnded says that the task's program has ended, whether or not it has read the feed.
+// ProgramEnded informs the holder that the task's program has exited, whether or not it has read the feed.
 func (i *Intake) ProgramEnded() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.consumer == nil { // else the end of its connection says so, behind what it has sent
+	if i.consumer == nil { // otherwise the end of its connection reports that, after its last message
 		i.depart()
 	}
 }
 
-// depart notes that the program has ended: it reads neither this feed nor another one. Caller holds mu.
+// depart records that the program has ended: it reads neither this feed nor another one. Caller holds mu.
 func (i *Intake) depart() {
 	i.departed = true
 	i.leave()
 	i.freeUnused()
 }
 
-// leave notes that the program reads no more of this feed: what is here goes to others. What was handed out counts
-// as used, also if the program has not taken it from the socket: nobody else gets it, and nobody has read it. Caller
-// holds mu.
+// leave records that the program reads no more of this feed; the remaining records go to other holders. Records that
+// were handed out count as used, also if the program has not read them from the socket, because no other program gets
+// them. They are reported as unread. Caller holds mu.
 func (i *Intake) leave() {
 	f := i.feed
 	if f == nil || f.left {

@@ -19,17 +19,17 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
-// slots is how many batches a holder has room for.
+// slots is the number of batches for which a holder has room.
 const slots = 8
 
 // DefaultMemory is the size of a task's segment in bytes.
 const DefaultMemory = 64 << 20
 
-// Config is what a holder is made of.
+// Config has the settings of a holder.
 type Config struct {
 	Run, Attempt int32
 	Task         string // "worker:1"
-	Host         string // name for people
+	Host         string // name of the host for users
 	Socket       string // path of the socket, in a private folder
 	Memory       int64  // bytes of the segment; 0: DefaultMemory
 	Client       clusterpb.FeedsClient
@@ -39,11 +39,11 @@ type Config struct {
 // Intake is the holder of one task. Open makes it; it ends with Close.
 type Intake struct {
 	cfg    Config
-	key    string // of the task
+	key    string // the key of the task's program
 	seg    *memory.Segment
 	ln     net.Listener
 	cancel context.CancelFunc
-	work   sync.WaitGroup // connections, streams
+	work   sync.WaitGroup // connections and streams
 	driver driver
 
 	mu sync.Mutex
@@ -56,23 +56,23 @@ type Intake struct {
 	ending
 }
 
-// ending is how far a holder has come to its end.
+// ending is the state of a holder's end.
 type ending struct {
 	closed   bool   // the holder takes no more values
-	ended    string // the reason, once closed is set
-	departed bool   // the program has ended, or its connection
+	ended    string // the reason, after closed is set
+	departed bool   // the program has exited, or has closed its connection
 }
 
-// sources are the producers that are connected.
+// sources has the connected producers.
 type sources struct {
 	producers map[int64]*producer
-	last      int64 // number of the last one
+	last      int64 // number of the last producer
 }
 
-// room is what a holder knows of its slots.
+// room has the state of a holder's slots.
 type room struct {
 	slots     []slot
-	freed     *sync.Cond // a slot is free, a feed has begun, or the holder is closed
+	freed     *sync.Cond // signals that a slot is free, a feed has begun, or the holder is closed
 	receiving bool       // receive waits for a slot
 }
 
@@ -85,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the memory of the feed of %s (reserve --feed-memory sets its size): %w", cfg.Task, err)
 	}
-	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "feed-*.sock")) // of agents that were killed
+	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "feed-*.sock")) // left by agents that were killed
 	ln, err := unixsock.Listen(cfg.Socket)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the socket of the feed of %s: %w", cfg.Task, err), seg.Close())
@@ -106,12 +106,12 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 // Socket returns the path of the socket and the key with which the task's program connects.
 func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
 
-// freeUnused frees the memory if the holder has lost its driver and its program has ended: no order to end the run
-// may come. Caller holds mu.
+// freeUnused frees the memory if the holder has lost its driver and its program has ended: an order to end the run
+// may never come. Caller holds mu.
 func (i *Intake) freeUnused() {
 	if i.closed && i.departed {
 		_ = i.ln.Close()  // Close closes both again
-		_ = i.seg.Close() // processes that have it keep it
+		_ = i.seg.Close() // processes that have the memory keep it
 	}
 }
 
@@ -151,20 +151,20 @@ func (i *Intake) accept(ctx context.Context) {
 	for {
 		conn, err := i.ln.Accept()
 		if err != nil {
-			return // closed
+			return // the listener is closed
 		}
 		i.work.Go(func() { i.serve(ctx, conn.(*net.UnixConn), false) })
 	}
 }
 
-// helloTimeout is the time that a connection has to say who it is.
+// helloTimeout is the time that a connection has for its first line.
 const helloTimeout = 10 * time.Second
 
-// serve speaks with one peer. One whose connection the driver carries is a producer.
+// serve serves one peer. A peer with a carried connection is a producer.
 func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
-	stop := context.AfterFunc(ctx, func() { // what is queued is written
+	stop := context.AfterFunc(ctx, func() { // queued messages are still written
 		_ = conn.SetReadDeadline(time.Now())
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	})
@@ -175,7 +175,7 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	if ctx.Err() != nil { // the deadline of its end has just been removed
+	if ctx.Err() != nil { // the line before has removed the deadline of the end
 		return
 	}
 	p := &peer{conn: conn, wake: make(chan struct{}, 1)}
@@ -195,10 +195,10 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	}
 }
 
-// equalKeys compares secrets in constant time.
+// equalKeys reports whether two secrets are equal, in constant time.
 func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// segmentFile returns what a peer maps.
+// segmentFile returns the memory for a peer: its sizes and its descriptor.
 func (i *Intake) segmentFile() (place, *os.File) {
 	return place{Size: i.seg.Layout().Size(), Slots: slots}, i.seg.File()
 }

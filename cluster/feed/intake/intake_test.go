@@ -32,8 +32,7 @@ func TestOneBatch(t *testing.T) {
 	p.over()
 }
 
-// TestBackPressure: a producer gets slots as the program gives them back; one is kept for records that are moved
-// here.
+// TestBackPressure: a producer gets slots when the program frees them. One slot is kept for records of other holders.
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -53,7 +52,7 @@ func TestBackPressure(t *testing.T) {
 	b.held("that it is not full", func(h *clusterpb.FeedHeld) bool { return !h.GetFull() })
 }
 
-// TestRefused: who has not the key, or another cluster's, or comes too late, gets no memory.
+// TestRefused: a peer without the key, with another cluster's key, or that comes too late, gets no memory.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	b, other := newBed(t), newBed(t)
@@ -100,7 +99,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLeaseRefused: a producer whose lease the driver refuses hears why, gets no memory, and is gone.
+// TestLeaseRefused: a producer with a refused lease receives the reason and no memory, and is removed.
 func TestLeaseRefused(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -121,7 +120,8 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
-// TestProducerBreaksProtocol: it is stopped, and what it had put before counts.
+// TestProducerBreaksProtocol: a producer that breaks the protocol is stopped, and the batches that it put before
+// count.
 func TestProducerBreaksProtocol(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
@@ -143,7 +143,7 @@ func TestProducerBreaksProtocol(t *testing.T) {
 	}
 }
 
-// TestProducerKilled: its slots go to others, and the driver hears how much it had delivered.
+// TestProducerKilled: the slots of a killed producer go to others, and the driver receives the number of its records.
 func TestProducerKilled(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -164,7 +164,8 @@ func TestProducerKilled(t *testing.T) {
 	}
 }
 
-// TestDigest: an attempt hears which records were delivered before it, and the driver which are delivered behind it.
+// TestDigest: an attempt receives the digest of the records that were delivered before it. The driver receives the
+// digest of all records after it.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ put, want string }{{"", "x"}, {`{"op":"put","slot":%d,"bytes":1,"rows":1,"digest":"y"}`, "y"}} {
@@ -190,7 +191,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestProgramKilled: what it had counts as used, and what it had not can be moved.
+// TestProgramKilled: the records that a killed program had count as used; the others can be moved.
 func TestProgramKilled(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -213,13 +214,13 @@ func TestProgramKilled(t *testing.T) {
 		t.Errorf("%d records were moved", m.GetRows())
 	}
 	b.over("", true)
-	b.begin(2) // nobody will read it
+	b.begin(2) // no program will read it
 	if l := await(b, (*clusterpb.HolderMessage).GetLeft); l.GetFeed() != 2 {
 		t.Errorf("the driver received %v", l)
 	}
 }
 
-// TestProgramEnded: a program that ends without having read anything has left.
+// TestProgramEnded: a program that exits without a connection to the holder has left.
 func TestProgramEnded(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -230,7 +231,8 @@ func TestProgramEnded(t *testing.T) {
 	}
 }
 
-// TestProgramLeaves: a thread that waits for records goes on, and records of an epoch that is over free their slots.
+// TestProgramLeaves: when a program leaves, its thread that waits for records continues, and records of an epoch that
+// is over free their slots.
 func TestProgramLeaves(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -250,7 +252,7 @@ func TestProgramLeaves(t *testing.T) {
 	p.hear("slot")
 }
 
-// TestUnread: what a program was handed and has not read when it leaves, in its hands or in the socket.
+// TestUnread: the records that a leaving program was handed and has not read, in its memory or in the socket.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -265,7 +267,7 @@ func TestUnread(t *testing.T) {
 	b.held("what was not read", func(h *clusterpb.FeedHeld) bool { return h.GetUsed() == 7 && h.GetUnread() == 6 })
 }
 
-// TestFreeByParts: a slot is free when the last of its records is.
+// TestFreeByParts: a slot is free when its last record is.
 func TestFreeByParts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -288,11 +290,11 @@ func TestFreeByParts(t *testing.T) {
 	if m := p.hear("slot"); m.Slot != slot {
 		t.Errorf("got slot %d", m.Slot)
 	}
-	c.say(`{"op":"free","slot":%d,"rows":1}`, slot) // it has none of it any more
+	c.say(`{"op":"free","slot":%d,"rows":1}`, slot) // it has none of the slot's records any more
 	c.over()
 }
 
-// TestEvenReading: no record is handed out before it is allowed; what is left out of an epoch is dropped.
+// TestEvenReading: no record is handed out before it is allowed; records that are left out of an epoch are dropped.
 func TestEvenReading(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -322,7 +324,7 @@ func TestEvenReading(t *testing.T) {
 	}
 }
 
-// TestMore: behind a feed that another one follows producers are stopped and the program waits.
+// TestMore: after a feed that another one follows, producers are stopped and the program waits.
 func TestMore(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -354,8 +356,8 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestDriverLost: without a driver producers and the program are told why nothing comes any more, also a program that
-// connects afterwards.
+// TestDriverLost: when the driver is lost, producers and the program receive the reason, also a program that connects
+// after that.
 func TestDriverLost(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -26,14 +26,14 @@ func TestLatePut(t *testing.T) {
 	}
 }
 
-// TestLateWrite: a slot to which a producer of an earlier feed may write is not given to another one before the first
-// has put it or has ended.
+// TestLateWrite: a slot to which a producer of an earlier feed may write is not granted to another producer before
+// the first one has put a batch into it or has ended.
 func TestLateWrite(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.begin(1)
 	p := b.producer(0)
-	slot := make([]int, slots-1) // one is kept for records that are moved here
+	slot := make([]int, slots-1) // one slot is kept for records of other holders
 	for n := range slot {
 		p.say(`{"op":"slot"}`)
 		slot[n] = p.hear("slot").Slot

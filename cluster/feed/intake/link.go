@@ -17,7 +17,7 @@ import (
 // chunk is the largest part of a batch in one message, in bytes.
 const chunk = 1 << 20
 
-// heldInterval is the shortest time between two reports of what the holder has.
+// heldInterval is the shortest time between two reports of the holder's numbers.
 const heldInterval = 10 * time.Millisecond
 
 // driver is the queue of messages to the driver.
@@ -49,7 +49,7 @@ func (d *driver) take() []*clusterpb.HolderMessage {
 	return queue
 }
 
-// changed notes that an epoch's numbers are to be reported. Caller holds mu.
+// changed records that an epoch's numbers must be reported. Caller holds mu.
 func (i *Intake) changed(number int) {
 	i.feed.epoch(number).changed = true
 	i.driver.rouse()
@@ -75,11 +75,11 @@ func (i *Intake) flushHeld() {
 	}
 }
 
-// full is whether a producer waits for a slot and none is free.
+// full reports whether a producer waits for a slot and none is free.
 func (i *Intake) full() bool { return i.nextWaiting() != nil }
 
-// attend keeps the streams to the driver. A holder whose streams end is over: its driver has ended, or does not
-// know it any more.
+// attend keeps the streams to the driver. The holder is over when they end: the driver has ended, or does not know
+// the holder any more.
 func (i *Intake) attend(ctx context.Context) {
 	err := i.attendOnce(ctx)
 	if ctx.Err() != nil {
@@ -123,11 +123,11 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 	return work.Wait()
 }
 
-// report sends what is queued at once, and what the holder has at most once in heldInterval.
+// report sends queued messages at once, and the holder's numbers at most once in heldInterval.
 func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
 	held := time.NewTimer(heldInterval)
 	defer held.Stop()
-	rested := true // heldInterval has passed since the last report of what the holder has
+	rested := true // heldInterval has passed since the last report of numbers
 	for {
 		select {
 		case <-i.driver.wake:
@@ -154,7 +154,7 @@ func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clu
 	}
 }
 
-// move sends records to another holder, by way of the driver.
+// move sends records to another holder, through the driver.
 func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 	i.mu.Lock()
 	f := i.feed
@@ -166,7 +166,8 @@ func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 	pieces := f.cut(number, m.GetRows())
 	i.mu.Unlock()
 	rows, err := i.sendPieces(ctx, f, m, pieces)
-	if err != nil { // the other holder has ended: the driver knows, and fails the feed if somebody reads it yet
+	// The other holder has ended. The driver knows that, and fails the feed if a program still reads it.
+	if err != nil {
 		if ctx.Err() == nil {
 			i.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", i.cfg.Task, "err", clusterpb.Plain(err))
 		}
@@ -180,7 +181,7 @@ func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 	i.mu.Unlock()
 }
 
-// sendPieces sends pieces that were cut from the queue and gives up their slots; it returns the number of records.
+// sendPieces sends pieces that were cut from the queue and frees their slots. It returns the number of sent records.
 func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
 	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
 	if len(pieces) > 0 {
@@ -202,7 +203,8 @@ func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMo
 		i.mu.Unlock()
 	}
 	if stream != nil && (err == nil || errors.Is(err, io.EOF)) {
-		_, err = stream.CloseAndRecv() // where the driver refused the pieces, Send has EOF and this has the reason
+		// If the driver refused the pieces, Send returned EOF and this call returns the reason.
+		_, err = stream.CloseAndRecv()
 	}
 	if err != nil {
 		return rows, fmt.Errorf("move records to %s: %w", m.GetTo(), err)
@@ -210,7 +212,7 @@ func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMo
 	return rows, nil
 }
 
-// sendPiece sends a part of a batch: the whole batch, and which records of it are meant.
+// sendPiece sends a part of a batch: the whole batch, and the range of its records.
 func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent], m *clusterpb.FeedMove, p piece) error {
 	i.mu.Lock()
 	size := i.slots[p.slot].bytes
@@ -235,7 +237,7 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 	return nil
 }
 
-// receive takes what is moved here.
+// receive accepts the records that other holders send here.
 func (i *Intake) receive(ctx context.Context) error {
 	stream, err := i.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task})
 	if err != nil {
@@ -255,10 +257,10 @@ func (i *Intake) receive(ctx context.Context) error {
 	}
 }
 
-// awaitSlot reserves a slot for records that are moved here.
+// awaitSlot reserves a slot for records of another holder.
 func (i *Intake) awaitSlot(ctx context.Context) (int, error) {
 	stop := context.AfterFunc(ctx, func() {
-		i.mu.Lock() // else the waiter might look before, and wait after
+		i.mu.Lock() // otherwise the waiter might check ctx before its end, and wait after it
 		defer i.mu.Unlock()
 		i.freed.Broadcast()
 	})

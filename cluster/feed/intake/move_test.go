@@ -15,8 +15,8 @@ func (b *bed) arrive(data string, offset, begin, end int64) {
 	b.pieces <- &clusterpb.FeedPiece{Feed: 1, Data: []byte(data), Offset: offset, Begin: begin, End: end}
 }
 
-// TestMovedIn: a batch that comes in pieces is handed out, of it the records that are meant. One without its end is
-// replaced by the next.
+// TestMovedIn: of a batch that comes in pieces, the program gets the records of the range. A batch without an end is
+// replaced by the next one.
 func TestMovedIn(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -36,7 +36,7 @@ func TestMovedIn(t *testing.T) {
 	}
 }
 
-// TestMovedInWhenFull: records that are moved here find room although producers wait for it.
+// TestMovedInWhenFull: records of other holders get a slot although producers wait for slots.
 func TestMovedInWhenFull(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -50,12 +50,12 @@ func TestMovedInWhenFull(t *testing.T) {
 	b.held("the record", func(h *clusterpb.FeedHeld) bool { return h.GetMovedIn() == 1 })
 	_, slot := c.batch()
 	c.say(`{"op":"free","slot":%d,"rows":1}`, slot)
-	p.quiet() // the slot is kept for the next record that is moved
+	p.quiet() // the slot is kept for the next records of other holders
 	b.arrive("z", 0, 0, 1)
 	b.held("the record", func(h *clusterpb.FeedHeld) bool { return h.GetMovedIn() == 2 })
 }
 
-// TestMovedOut: records go from the end of the queue, none that is handed out or allowed.
+// TestMovedOut: records move from the end of the queue, except records that are handed out or allowed.
 func TestMovedOut(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -85,7 +85,7 @@ func TestMovedOut(t *testing.T) {
 	c.hear("epoch_over")
 }
 
-// TestMoveFails: a holder to which nothing can be moved any more does not end this one.
+// TestMoveFails: another holder that cannot receive records does not end this holder.
 func TestMoveFails(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -102,13 +102,14 @@ func TestMoveFails(t *testing.T) {
 	if got, _ := c.batch(); got != "c" {
 		t.Errorf("the program has %q", got)
 	}
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 9, Rows: 2, To: "worker:1"}}}) // of no feed
+	// There is no such feed.
+	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 9, Rows: 2, To: "worker:1"}}})
 	if got, _ := c.batch(); got != "c" {
 		t.Errorf("the program has %q", got)
 	}
 }
 
-// FuzzParseMessage: no line makes the holder fail.
+// FuzzParseMessage: no line makes parseMessage panic, or return a message without an op.
 func FuzzParseMessage(f *testing.F) {
 	for _, line := range []string{
 		`{"op":"put","slot":1,"bytes":2,"rows":3}`, `{"op":"produce","feed":-1,"key":"k","plan":{"a":[1]}}`, `{"op":""}`, `{}`, `[]`, "", "\n", `{"op":"free","rows":1e99}`,
@@ -122,7 +123,7 @@ func FuzzParseMessage(f *testing.F) {
 	})
 }
 
-// TestLongLines: lines are read whole, up to a limit.
+// TestLongLines: lines are read whole, up to the limit.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", maxLine-100)

@@ -49,7 +49,7 @@ func (p *peerConn) say(format string, args ...any) {
 	}
 }
 
-// next returns the next message, or an error when none comes within a time.
+// next returns the next message, or an error if none comes in time.
 func (p *peerConn) next(within time.Duration) (message, error) {
 	_ = p.conn.SetReadDeadline(time.Now().Add(within))
 	for {
@@ -71,7 +71,7 @@ func (p *peerConn) next(within time.Duration) (message, error) {
 	}
 }
 
-// hear returns the next message, which has to be of this op.
+// hear returns the next message, which must have this op.
 func (p *peerConn) hear(op string) message {
 	p.t.Helper()
 	m, err := p.next(patience)
@@ -81,7 +81,7 @@ func (p *peerConn) hear(op string) message {
 	return m
 }
 
-// quiet checks that nothing arrives for some time.
+// quiet checks that no message arrives for some time.
 func (p *peerConn) quiet() {
 	p.t.Helper()
 	if m, err := p.next(100 * time.Millisecond); err == nil {
@@ -102,7 +102,7 @@ func (p *peerConn) over() {
 	}
 }
 
-// producer connects one that has a lease.
+// producer connects a producer and gets its lease.
 func (b *bed) producer(skip int64) *peerConn {
 	b.t.Helper()
 	p := b.dial()
@@ -118,7 +118,7 @@ func (b *bed) producer(skip int64) *peerConn {
 	return p
 }
 
-// producerOf connects one of another feed that has a lease.
+// producerOf connects a producer of another feed and gets its lease.
 func (b *bed) producerOf(feed int64, key string) *peerConn {
 	b.t.Helper()
 	p := b.dial()
@@ -129,7 +129,7 @@ func (b *bed) producerOf(feed int64, key string) *peerConn {
 	return p
 }
 
-// put writes a batch of one byte per record into a slot that it asks for.
+// put asks for a slot and writes a batch of one byte per record into it.
 func (p *peerConn) put(data string) {
 	p.t.Helper()
 	p.say(`{"op":"slot"}`)
@@ -160,7 +160,7 @@ func (b *bed) program(even bool) *peerConn {
 	return p
 }
 
-// batch returns the records that the program is handed next, and their slot.
+// batch returns the next records for the program, and their slot.
 func (p *peerConn) batch() (string, int) {
 	p.t.Helper()
 	p.say(`{"op":"next"}`)

@@ -7,15 +7,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// producer is one that delivers a partition. Its fields are guarded by the holder's mu.
+// producer is a producer that delivers a partition. Its fields are guarded by the holder's mu.
 type producer struct {
 	id      int64
 	peer    *peer
 	epoch   int
 	leased  bool
-	rows    int64  // of the partition that were delivered, those of earlier attempts included
-	digest  string // of these rows, as it said with the last ones
-	wants   int    // slots that it waits for
+	rows    int64  // records of the partition that were delivered, also by earlier attempts
+	digest  string // digest of these records, sent with the last ones
+	wants   int    // number of slots that it waits for
 	granted map[int]bool
 	done    bool
 	ended   bool // it has put everything, and waits for results
@@ -57,17 +57,17 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bo
 	i.producerGone(f, p)
 }
 
-// stop has a producer end: nothing more is taken from it. Caller holds mu.
+// stop ends a producer: the holder takes no more records from it. Caller holds mu.
 func (p *producer) stop(reason string) {
 	p.wants = 0
 	p.peer.send(message{Op: "stop", Reason: reason}, nil)
 	p.peer.hangUp()
 }
 
-// awaitLastWrites waits until a producer of an earlier feed writes no more: it reads that it is stopped only when it needs
-// another slot, and a slot that it has must not be another producer's before. What it puts is given up. The wait ends
-// with the producer's process, which Spark kills two seconds after the job was cancelled
-// (spark.python.task.killTimeout), or with the holder.
+// awaitLastWrites waits until a producer of an earlier feed writes no more. The producer reads "stop" only when it
+// needs another slot. Until then it may write to the slot that it has, so the slot must not be granted to another
+// producer. Its batches are dropped. The wait ends with the producer's process, which Spark kills two seconds after
+// the cancellation of its job (spark.python.task.killTimeout), or with the holder.
 func (i *Intake) awaitLastWrites(f *reading, p *producer, lines lineReader) {
 	for i.mayWrite(f, p) {
 		m, err := lines.read()
@@ -80,15 +80,15 @@ func (i *Intake) awaitLastWrites(f *reading, p *producer, lines lineReader) {
 	}
 }
 
-// mayWrite is whether a producer of an earlier feed may write to slots. One that the driver carries writes to none, and
-// one that does not keep to the protocol is not trusted with any.
+// mayWrite reports whether a producer of an earlier feed may still write to slots. A producer on another host writes
+// to none. A producer of the present feed has ended or has broken the protocol, and loses its slots at once.
 func (i *Intake) mayWrite(f *reading, p *producer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.feed != f && !i.closed && !p.carried && len(p.granted) > 0
 }
 
-// giveUp frees the slot that a producer of an earlier feed has put. Caller holds mu.
+// giveUp frees the slot into which a producer of an earlier feed has put a batch. Caller holds mu.
 func (i *Intake) giveUp(p *producer, m message) {
 	if m.Op == "put" && p.granted[m.Slot] {
 		delete(p.granted, m.Slot)
@@ -97,15 +97,15 @@ func (i *Intake) giveUp(p *producer, m message) {
 	}
 }
 
-// beginTimeout is the time that a producer waits for its feed to begin here: the driver tells its client at the same
-// time as the holders.
+// beginTimeout is the time that a producer waits for its feed to begin here. The driver informs its client and the
+// holders at the same time, so a producer may come before the order.
 const beginTimeout = 3 * time.Second
 
-// await waits for a feed to begin, for a short time, and returns the present one. Caller holds mu.
+// await waits for a short time for a feed to begin, and returns the present feed. Caller holds mu.
 func (i *Intake) await(feed int64) *reading {
 	deadline := time.Now().Add(beginTimeout)
 	stop := time.AfterFunc(beginTimeout, func() {
-		i.mu.Lock() // else the waiter might look before, and wait after
+		i.mu.Lock() // otherwise the waiter might check the time before its end, and wait after it
 		defer i.mu.Unlock()
 		i.freed.Broadcast()
 	})
@@ -116,7 +116,7 @@ func (i *Intake) await(feed int64) *reading {
 	return i.feed
 }
 
-// lease gives a producer the driver's answer.
+// lease sends a producer the driver's answer.
 func (i *Intake) lease(l *clusterpb.FeedLease) {
 	p := i.producers[l.GetProducer()]
 	if p == nil {
@@ -135,7 +135,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete(), Digest: l.GetDigest()}}, file)
 }
 
-// fromProducer obeys a producer; it returns false if the producer has ended or does not keep to the protocol.
+// fromProducer obeys a message of a producer. It returns false if the producer has ended or breaks the protocol.
 func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -166,12 +166,12 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		i.handOut()
 	case "end":
 		p.ended, p.wants = true, 0
-		for s := range p.granted { // it puts nothing more; others may wait for them
+		for s := range p.granted { // it puts no more batches; others may wait for its slots
 			i.slots[s] = slot{}
 		}
 		clear(p.granted)
 		i.grantSlots()
-		i.handOut() // the program may wait for more than comes
+		i.handOut() // the program may wait for records that do not come
 	case "fetch":
 		return p.carried && i.bring(p, m.Slot)
 	case "taken":
@@ -188,7 +188,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	return true
 }
 
-// producerGone takes back what a producer had and reports how much it delivered.
+// producerGone frees the slots of a producer that has ended, and reports the number of records that it delivered.
 func (i *Intake) producerGone(f *reading, p *producer) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -205,7 +205,7 @@ func (i *Intake) producerGone(f *reading, p *producer) {
 	i.handOut()
 }
 
-// grantSlots gives free slots to the program for results, then to producers that wait for one, in turn.
+// grantSlots grants free slots to the program for results, then to waiting producers in turn. Caller holds mu.
 func (i *Intake) grantSlots() {
 	defer i.freed.Broadcast()
 	for {
@@ -235,7 +235,7 @@ func (i *Intake) grantSlots() {
 	}
 }
 
-// nextWaiting returns the producer that has fewest slots of those that wait; nil if none waits.
+// nextWaiting returns the waiting producer with the fewest slots; nil if none waits.
 func (i *Intake) nextWaiting() *producer {
 	var next *producer
 	for _, p := range i.producers {

@@ -6,12 +6,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// reading is the feed that the holder takes part in. Its fields are guarded by the holder's mu.
+// reading is the feed in which the holder takes part. Its fields are guarded by the holder's mu.
 type reading struct {
 	id    int64
-	key   string // of producers
+	key   string // the key of producers
 	plan  json.RawMessage
-	begun bool // the program has said how it reads
+	begun bool // the program has sent how it reads
 	even  bool
 	batch int64 // records that the program takes at once; 0: not known
 	left  bool  // the program reads no more
@@ -19,18 +19,18 @@ type reading struct {
 	at    int // the epoch that the program reads
 	all   map[int]*epoch
 	over  *clusterpb.FeedOver
-	fed   *clusterpb.FeedOver // as over, also where another feed follows: nothing is taken any more
+	fed   *clusterpb.FeedOver // as over, also if another feed follows: no more records are taken
 	told  bool                // over was sent to the program
 	owing
 }
 
-// epoch is what the holder has of one epoch.
+// epoch has the holder's numbers of one epoch.
 type epoch struct {
 	held      *clusterpb.FeedHeld
 	allowed   int64
 	announced int64 // records handed out
 	over      *clusterpb.FeedEpochOver
-	changed   bool // held is to be reported
+	changed   bool // held must be reported
 }
 
 // piece is a part of a batch that has not been handed out: records [begin, end).
@@ -41,13 +41,13 @@ type piece struct {
 	source     origin
 }
 
-// slot is a part of the memory. A filled one becomes empty when none of its records is left.
+// slot is a part of the memory. A filled slot becomes empty when none of its records is needed.
 type slot struct {
 	state slotState
 	bytes int64
-	rows  int64 // records that are needed yet
-	to    int64 // producer that reads it, of results
-	lent  int64 // of these: handed to the program
+	rows  int64 // records that are still needed
+	to    int64 // producer that reads the results in it
+	lent  int64 // records of rows that were handed to the program
 }
 
 type slotState int
@@ -56,7 +56,7 @@ const (
 	empty slotState = iota
 	granted
 	filled
-	returned // results that a producer reads
+	returned // results for a producer
 )
 
 func (f *reading) epoch(number int) *epoch {
@@ -68,17 +68,17 @@ func (f *reading) epoch(number int) *epoch {
 	return e
 }
 
-// begin takes part in a feed.
+// begin begins a feed. It drops the remaining records of the feed before.
 func (i *Intake) begin(b *clusterpb.FeedBegin) {
-	if f := i.feed; f != nil { // what it has left over makes room
+	if f := i.feed; f != nil { // its remaining records make room
 		for _, p := range f.queue {
 			i.drop(p)
 		}
 	}
-	for _, p := range i.producers { // of a source that was given up
+	for _, p := range i.producers { // producers of a source that was given up
 		p.stop("")
 	}
-	defer i.freed.Broadcast() // producers may be here before
+	defer i.freed.Broadcast() // producers may have come before the order
 	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
 	if i.consumer != nil {
 		i.consumer.wants = 0
@@ -89,7 +89,7 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 	}
 }
 
-// handOut gives the program what it waits for, as far as it is here and allowed.
+// handOut gives the program the records that it waits for, as far as they are here and allowed.
 func (i *Intake) handOut() {
 	f, c := i.feed, i.consumer
 	if f == nil || c == nil || !f.begun || f.left {
@@ -103,7 +103,7 @@ func (i *Intake) handOut() {
 			c.peer.send(message{Op: "over", Feed: f.id, Reason: f.over.GetReason()}, nil)
 		case e.over != nil && (e.announced == e.over.GetRows() || f.answers):
 			i.endEpoch(f, e)
-		case e.over == nil && f.over != nil: // behind the last epoch
+		case e.over == nil && f.over != nil: // after the last epoch
 			f.told = true
 			c.peer.send(message{Op: "over", Feed: f.id}, nil)
 		case !i.handOutPiece(f, e) && !i.flush(f, c):
@@ -113,7 +113,7 @@ func (i *Intake) handOut() {
 	}
 }
 
-// endEpoch tells the program that an epoch is over and drops what is left out of it.
+// endEpoch informs the program of the end of an epoch, and drops the records that are left out of it.
 func (i *Intake) endEpoch(f *reading, e *epoch) {
 	rest := f.queue[:0]
 	for _, p := range f.queue {
@@ -130,7 +130,7 @@ func (i *Intake) endEpoch(f *reading, e *epoch) {
 	f.at++
 }
 
-// handOutPiece gives the program the next piece of an epoch; it returns false if there is none.
+// handOutPiece gives the program the next piece of an epoch. It returns false if there is none.
 func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
 	limit := e.allowed - e.announced
 	if e.over != nil {
@@ -159,13 +159,13 @@ func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
 	return false
 }
 
-// drop gives up a piece that nobody gets.
+// drop drops the records of a piece.
 func (i *Intake) drop(p piece) {
 	i.slots[p.slot].rows -= p.end - p.begin
 	i.release(p.slot)
 }
 
-// dropUnread gives up what is here of epochs that are over, if the program has left: nobody gets it.
+// dropUnread drops the records of epochs that are over, if the program has left: no program gets them.
 func (i *Intake) dropUnread() {
 	f := i.feed
 	if !f.left {
@@ -193,7 +193,7 @@ func (i *Intake) release(s int) {
 	}
 }
 
-// cut takes up to n records of an epoch that are not handed out from the end of the queue.
+// cut removes up to n records of an epoch, which are not handed out, from the end of the queue, and returns them.
 func (f *reading) cut(number int, n int64) []piece {
 	var taken []piece
 	e := f.epoch(number)
@@ -216,7 +216,7 @@ func (f *reading) cut(number int, n int64) []piece {
 	return taken
 }
 
-// obey does what the driver orders.
+// obey executes an order of the driver. Caller holds mu.
 func (i *Intake) obey(o *clusterpb.HolderOrder) {
 	if b := o.GetBegin(); b != nil {
 		i.begin(b)

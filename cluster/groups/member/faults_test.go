@@ -16,10 +16,11 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
-// layouts are the hosts of four ranks: one, a ring of four where not all are neighbours, and two with two each.
+// layouts has the hosts of four ranks: all on one host; a ring of four hosts, in which not all are neighbours; two
+// hosts with two ranks each.
 var layouts = [][]string{{"a", "a", "a", "a"}, {"a", "b", "c", "d"}, {"a", "a", "b", "b"}, {"a", "b", "a", "b"}}
 
-// reasons are what the programs of members got when their calls failed.
+// reasons has, for each member, the error that its program received.
 type reasons struct {
 	mu  sync.Mutex
 	got map[int]string
@@ -31,8 +32,8 @@ func (r *reasons) note(rank int, reason string) {
 	r.got[rank] = reason
 }
 
-// failed runs every member's program until its calls fail; during is called in the middle. Each sum must be right.
-// A program ends like a task's when its call has failed, which ends its member.
+// failed runs the programs of all members until their calls fail; it calls during in the middle. Each sum must be
+// right. A program whose call has failed exits, as that of a task does; this ends its member.
 func failed(t *testing.T, all []*Member, seconds float64, during func()) map[int]string {
 	t.Helper()
 	r := &reasons{got: map[int]string{}}
@@ -70,7 +71,7 @@ func (p *program) timed(seconds float64, vector []int32) ([]int32, answer) {
 	return p.call(vector, fmt.Sprintf(`"kind":"all_reduce","seconds":%g`, seconds))
 }
 
-// TestEnds: when a program ends, the calls of all others fail at once and name it, also of those that have no
+// TestEnds: when a program exits, the calls of all other programs fail at once with its name, also where they have no
 // connection to it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
@@ -85,7 +86,7 @@ func TestEnds(t *testing.T) {
 					ended = time.Now()
 					all[rank].ProgramEnded()
 				})
-				if took := time.Since(ended); took > longest/2 { // not the limit of their calls
+				if took := time.Since(ended); took > longest/2 { // not the time limit of their calls
 					t.Errorf("the others heard of the end of rank %d after %v", rank, took)
 				}
 				onlyNames(t, got, all, rank, "has left the group")
@@ -94,7 +95,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestNotLost: only a connection to the driver that broke is one that was lost; why the driver refuses is said as it is.
+// TestNotLost: only a broken connection to the driver is reported as lost; a refusal of the driver is passed on as it
+// is.
 func TestNotLost(t *testing.T) {
 	t.Parallel()
 	const lost = "the executor of worker:0 has lost the connection to the cluster's driver: "
@@ -116,7 +118,7 @@ func TestNotLost(t *testing.T) {
 	}
 }
 
-// refusing is a driver that takes no member.
+// refusing is a driver that refuses all members.
 type refusing struct {
 	clusterpb.UnimplementedGroupsServer
 	err error
@@ -126,7 +128,7 @@ func (d refusing) Join(*clusterpb.GroupMember, grpc.ServerStreamingServer[cluste
 	return d.err
 }
 
-// onlyNames checks that every rank but one has a reason that says something of that rank, and names no other one.
+// onlyNames checks that every other rank has a reason that says something of this rank, and names no further rank.
 func onlyNames(t *testing.T, got map[int]string, all []*Member, lost int, what string) {
 	t.Helper()
 	for rank, m := range all {
@@ -144,7 +146,8 @@ func onlyNames(t *testing.T, got map[int]string, all []*Member, lost int, what s
 	}
 }
 
-// TestStopped: a program that makes no more calls is named by all others when their time is over.
+// TestStopped: a program that makes no more calls is named in the errors of all others when their time limit has
+// passed.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range layouts {
@@ -176,7 +179,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestBroken: when a connection of two members is cut, the calls of all fail and say which.
+// TestBroken: when the connection of two members is cut, the calls of all members fail and name the two.
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range layouts {
@@ -200,7 +203,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestLater: a program that computes while the group ends hears the reason with its next call.
+// TestLater: a program that computes while the group ends receives the reason with its next call.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	all := open(t, "a", "a")
@@ -220,7 +223,8 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// TestEndsWhileJoining: a program that ends at a random moment while its group forms is named by all others.
+// TestEndsWhileJoining: a program that exits at a random moment while its group forms is named in the errors of all
+// others.
 func TestEndsWhileJoining(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range layouts {
@@ -232,7 +236,7 @@ func TestEndsWhileJoining(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					for ready := false; !ready; time.Sleep(time.Millisecond) { // the driver knows it
+					for ready := false; !ready; time.Sleep(time.Millisecond) { // the driver knows the member
 						all[rank].mu.Lock()
 						ready = all[rank].missing != "" || all[rank].known != ""
 						all[rank].mu.Unlock()
@@ -262,5 +266,5 @@ func TestEndsWhileJoining(t *testing.T) {
 	}
 }
 
-// number is the number in a task's name.
+// number returns the number in a task's name.
 func (m *Member) number() int { return int(m.config.Task[len(m.config.Task)-1] - '0') }

@@ -21,22 +21,22 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
-// connectTimeout is the time in which members that have all joined connect to each other.
+// connectTimeout is the time in which the members connect to each other, after all have joined.
 const connectTimeout = 30 * time.Second
 
-// leaving is the time in which a call may end after a member has left: the member had its result before.
+// leaving is the time in which a call may end after a member has left: the member had its result before it left.
 const leaving = 10 * time.Second
 
-// reporting is the time that the driver has for an answer.
+// reporting is the time that the driver has to answer a report.
 const reporting = 5 * time.Second
 
-// join joins the group, connects to its members and follows what the driver says of it; it returns why it is over.
+// join joins the group, connects to its members and follows the driver's updates. It returns why the group is over.
 func (m *Member) join(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var work sync.WaitGroup
 	err := m.follow(ctx, &work)
 	m.mu.Lock()
-	m.over = err.Error() // before the driver hears that this member leaves, and answers it no more
+	m.over = err.Error() // before the driver is informed that this member leaves, and answers it no more
 	m.mu.Unlock()
 	cancel(err)
 	work.Wait()
@@ -73,7 +73,7 @@ func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 			}
 		}
 	})
-	var left <-chan time.Time // when to look what is to be done after leaver has left
+	var left <-chan time.Time // when to check what follows from the leaving of leaver
 	var until time.Time
 	for leaver, formed := "", false; ; {
 		select {
@@ -124,7 +124,7 @@ func (m *Member) waitsFor(task string) bool {
 	return slices.Contains(m.unlinked, task)
 }
 
-// expect notes which tasks this member waits for, and what they have not done.
+// expect records the tasks for which this member waits, and what they have not done.
 func (m *Member) expect(what string, tasks []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *Member) expect(what string, tasks []string) {
 	m.wake()
 }
 
-// progress tells the driver how far the program is.
+// progress reports the program's progress to the driver.
 func (m *Member) progress(ctx context.Context) {
 	m.mu.Lock()
 	p := &clusterpb.GroupProgress{Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Calls: m.begun, Calling: m.calling}
@@ -144,7 +144,7 @@ func (m *Member) progress(ctx context.Context) {
 	}
 }
 
-// why returns why the group is over, after a call of this member has failed: the driver decides it, for all members.
+// why returns why the group is over, after a call of this member has failed. The driver decides that for all members.
 func (m *Member) why(ctx context.Context, err error) string {
 	f := &clusterpb.GroupFailure{Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Reason: err.Error()}
 	var late *collective.LateError
@@ -178,7 +178,7 @@ func (m *Member) why(ctx context.Context, err error) string {
 	return cmp.Or(m.over, err.Error())
 }
 
-// connect makes the links of this rank, and its group.
+// connect makes the links and the group of this rank.
 func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, key string) error {
 	cfg := collective.Config{Own: m.own, Peers: map[int]collective.Peer{}}
 	for rank, member := range members {
@@ -213,7 +213,8 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 	return nil
 }
 
-// neighbours returns the ranks to which a rank has links: those of its host and, for a leader, the leaders beside it.
+// neighbours returns the ranks to which a rank has links: the ranks of its host and, for a leader, the leaders of the
+// next and of the previous host.
 func neighbours(rank int, hosts [][]int) []int {
 	var all []int
 	for h, ranks := range hosts {
@@ -229,7 +230,7 @@ func neighbours(rank int, hosts [][]int) []int {
 	return slices.DeleteFunc(slices.Compact(all), func(r int) bool { return r == rank })
 }
 
-// link connects to the ranks below this one, and waits for the connections of those above.
+// link connects to the neighbours of a lower rank, and waits for the connections of those of a higher rank.
 func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key string, cfg *collective.Config) error {
 	type linked struct {
 		rank int
@@ -254,7 +255,8 @@ func (m *Member) link(ctx context.Context, members []*clusterpb.GroupMember, key
 	isLinked(cfg.Rank)
 	work, ctx := errgroup.WithContext(ctx)
 	failed := func(rank int, err error) error {
-		return &collective.LostError{Name: cfg.Names[rank], Err: cmp.Or(context.Cause(ctx), err)} // rather than its i/o timeout
+		// The cause of ctx is clearer than the i/o timeout that it makes of a connection.
+		return &collective.LostError{Name: cfg.Names[rank], Err: cmp.Or(context.Cause(ctx), err)}
 	}
 	connect := func(rank int, conn net.Conn) {
 		work.Go(func() error {
@@ -318,7 +320,7 @@ func names(ranks []int, all []string) []string {
 	return some
 }
 
-// dial connects to another member and says who calls.
+// dial connects to another member and sends it this member's rank.
 func (m *Member) dial(ctx context.Context, to *clusterpb.GroupMember, key string, rank int) (conn net.Conn, err error) {
 	if to.GetHost() == m.config.Host {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", to.GetSocket())

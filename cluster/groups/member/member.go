@@ -29,16 +29,16 @@ type Config struct {
 	Host         string // equal for agents that can reach each other by unix sockets
 	Socket       string // path of the socket, in a private folder
 	Memory       int64  // bytes for one vector
-	Address      string // of this host, for members of other hosts
+	Address      string // address of this host, for members of other hosts
 	TLS          *tls.Config
 	Client       clusterpb.GroupsClient
 	Log          *slog.Logger
 	// RDMA is the port for links to other hosts; nil: TCP.
 	RDMA *transport.VerbsSettings
-	Note func(text string) // for the user
+	Note func(text string) // reports a text to the user
 }
 
-// DefaultMemory is the size of a vector in bytes; there is room for three.
+// DefaultMemory is the size of a vector in bytes. The memory of a member has room for three vectors.
 const DefaultMemory = 16 << 20
 
 // Member is a task's part in its group. Open makes it; it ends with Close.
@@ -47,8 +47,8 @@ type Member struct {
 	key    string // of the task
 	own    *memory.Mapping
 	listeners
-	ways   ways                    // of join
-	cancel context.CancelCauseFunc // ends its part in the group
+	ways   ways                    // opened and closed by join
+	cancel context.CancelCauseFunc // ends the member's part in the group
 	work   sync.WaitGroup
 
 	arrived chan arrival // connections of other members
@@ -58,32 +58,32 @@ type Member struct {
 	joined
 	calls
 	absent
-	known   string        // the group's key, once all have joined
+	known   string        // the group's key, after all have joined
 	over    string        // why the group is over
-	changed chan struct{} // closed and made anew
+	changed chan struct{} // closed and replaced at each change
 }
 
-// absent describes the members for which this one waits.
+// absent has the members for which this one waits.
 type absent struct {
 	missing  string   // their names, and what they have not done
 	unlinked []string // the neighbours to which it is not connected yet
 }
 
-// calls are those of the program.
+// calls has the number and the state of the program's calls.
 type calls struct {
 	begun   uint64
-	calling bool // the last one has not ended
+	calling bool // the last call has not ended
 }
 
-// listeners take connections until Close: also a program that comes when the group is over hears why.
+// listeners accept connections until Close. A program that connects after the group's end receives the reason.
 type listeners struct {
 	local   net.Listener       // for the program and members of this host
 	remote  net.Listener       // for members of other hosts, mTLS
-	pending *handshake.Limiter // connections of remote that have not said who they are
+	pending *handshake.Limiter // connections of remote without a first line yet
 	end     context.CancelFunc
 }
 
-// joined is the group that a member is in.
+// joined is the group to which a member belongs.
 type joined struct {
 	group *collective.Group // nil: not all have joined
 	cfg   collective.Config // of the group
@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
 	m.pending = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
-	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "group-*.sock")) // of agents that were killed
+	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "group-*.sock")) // left by agents that were killed
 	if m.local, err = unixsock.Listen(cfg.Socket); err == nil {
 		var port net.Listener
 		if port, err = net.Listen("tcp", net.JoinHostPort(cfg.Address, "0")); err == nil {
@@ -146,7 +146,8 @@ func (m *Member) Close() {
 	_ = m.own.Segment().Close()
 }
 
-// acceptAgain is the time after which a listener that cannot accept tries again: the process may have had no descriptor.
+// acceptAgain is the pause before a listener accepts again after an error: the process may have had no free
+// descriptor.
 const acceptAgain = 100 * time.Millisecond
 
 // accept serves connections until open ends; ctx ends with the group.
@@ -167,7 +168,7 @@ func (m *Member) accept(open, ctx context.Context, ln net.Listener) {
 	}
 }
 
-// serve takes a connection of the program or of another member.
+// serve handles a connection of the program or of another member.
 func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	stop := context.AfterFunc(open, func() { _ = conn.SetDeadline(time.Now()) })
 	defer func() { stop() }()
@@ -180,19 +181,19 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	if err != nil && open.Err() == nil {
 		m.config.Log.Warn("a connection for collective calls was refused; the tasks go on", "task", m.config.Task, "error", err)
 	}
-	if err != nil || open.Err() != nil { // the deadline of its end may just have been removed
+	if err != nil || open.Err() != nil { // the deadline of its end may have been removed just now
 		_ = conn.Close()
 		return
 	}
 	switch socket, isUnix := conn.(*net.UnixConn); {
 	case first.Op == "open" && isUnix && equalKeys(first.Key, m.key):
-		stop() // the program hears why the group is over
+		stop() // the program is informed why the group is over
 		stop = context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 		m.serveProgram(ctx, socket)
 		_ = conn.Close()
 	case first.Op == "peer" && m.isMember(ctx, first.Key):
 		select {
-		case m.arrived <- arrival{first.Rank, conn}: // the link's from now on
+		case m.arrived <- arrival{first.Rank, conn}: // the link owns conn from now on
 		case <-ctx.Done():
 			_ = conn.Close()
 		}
@@ -201,7 +202,7 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	}
 }
 
-// isMember waits until this member knows the group's key, and compares.
+// isMember waits until this member knows the group's key, and reports whether key is the same.
 func (m *Member) isMember(ctx context.Context, key string) bool {
 	limited, cancel := context.WithTimeout(ctx, handshake.Timeout)
 	defer cancel()
@@ -220,16 +221,16 @@ func (m *Member) isMember(ctx context.Context, key string) bool {
 	}
 }
 
-// equalKeys compares secrets in constant time.
+// equalKeys reports whether two secrets are equal, in constant time.
 func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// wake tells who waits that something has changed. Caller holds mu.
+// wake wakes all goroutines that wait for a change. Caller holds mu.
 func (m *Member) wake() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// await waits for the group; ctx ends with the member.
+// await returns the group, for which it waits for timeout at most. ctx ends with the member.
 func (m *Member) await(ctx context.Context, timeout time.Duration) (*collective.Group, error) {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()

@@ -35,7 +35,7 @@ import (
 // longest is the longest time that a test waits for something that must happen.
 const longest = 2 * time.Minute
 
-// driver is the service of a driver with a run of so many workers.
+// driver is a driver's service with a run of a number of workers.
 type driver int
 
 // GroupedRun implements groups.Runs.
@@ -76,13 +76,13 @@ func serve(t *testing.T, server *grpc.Server) clusterpb.GroupsClient {
 	return clusterpb.NewGroupsClient(conn)
 }
 
-// open makes the members of hosts.
+// open opens the members of hosts.
 func open(t *testing.T, hosts ...string) []*Member {
 	t.Helper()
 	return openWith(t, make([]*transport.VerbsSettings, len(hosts)), nil, hosts...)
 }
 
-// openWith is open with the port of RDMA of each rank, and what is noted for the user.
+// openWith is open with the RDMA port of each rank, and a function for the notes to the user.
 func openWith(t *testing.T, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
 	t.Helper()
 	return openAt(t, driver(len(hosts)).serve(t), rdma, note, hosts...)
@@ -137,7 +137,7 @@ type program struct {
 	slot   int
 }
 
-// start connects a program and waits for its group; the answer is the last one.
+// start connects a program and waits for its group. It returns the last answer.
 func start(t *testing.T, m *Member, key string) (*program, answer) {
 	t.Helper()
 	path, own := m.Socket()
@@ -154,7 +154,7 @@ func start(t *testing.T, m *Member, key string) (*program, answer) {
 	return p, p.group()
 }
 
-// group takes the memory of the host's ranks.
+// group receives the memory of the ranks of the host.
 func (p *program) group() answer {
 	var files []*os.File
 	var text []byte
@@ -223,7 +223,7 @@ func (p *program) call(vector []int32, request string) ([]int32, answer) {
 	return got, a
 }
 
-// each runs f for the program of every member at once.
+// each runs f for the program of every member at the same time.
 func each(t *testing.T, all []*Member, f func(p *program, joined answer)) {
 	t.Helper()
 	var work sync.WaitGroup
@@ -236,7 +236,7 @@ func each(t *testing.T, all []*Member, f func(p *program, joined answer)) {
 	work.Wait()
 }
 
-// TestCalls: on one host, on several, and where hosts have several ranks.
+// TestCalls: calls on one host, on several hosts, and on hosts with several ranks.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range [][]string{{"a"}, {"a", "a", "a"}, {"a", "b"}, {"a", "b", "a", "c"}} {
@@ -277,7 +277,7 @@ func testCalls(t *testing.T, all []*Member) {
 	})
 }
 
-// TestPortFull: connections that say nothing do not keep another member from the port until they time out.
+// TestPortFull: connections without a first line do not keep another member from the port after their time limit.
 func TestPortFull(t *testing.T) {
 	t.Parallel()
 	join := func(all []*Member) time.Duration {
@@ -303,7 +303,7 @@ func TestPortFull(t *testing.T) {
 	}
 }
 
-// TestWithoutKey: neither a program nor a member without the key gets anything.
+// TestWithoutKey: a program or a member without the key receives nothing.
 func TestWithoutKey(t *testing.T) {
 	t.Parallel()
 	all := open(t, "a", "b")
@@ -324,7 +324,7 @@ func TestWithoutKey(t *testing.T) {
 		conn.Close()
 	}
 	conn, err := tls.Dial("tcp", all[0].remote.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-	if err == nil { // TLS 1.3 tells the client with its first read
+	if err == nil { // with TLS 1.3 the client is informed by its first read
 		_ = conn.SetReadDeadline(time.Now().Add(longest))
 		_, err = conn.Read(make([]byte, 1))
 		conn.Close()

@@ -28,7 +28,7 @@ type hello struct {
 // maxHello bounds the first line, in bytes.
 const maxHello = 256
 
-// readHello reads the first line, and nothing behind it: descriptors may come with the next byte.
+// readHello reads the first line, and no byte after it: descriptors may come with the next byte.
 func readHello(conn io.Reader) (hello, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -58,10 +58,10 @@ type request struct {
 	Root    int     `json:"root"`
 	Size    int64   `json:"size"`
 	Form    uint32  `json:"form"`
-	Seconds float64 `json:"seconds"` // that the call may take
+	Seconds float64 `json:"seconds"` // time limit of the call
 }
 
-// answer is what the program gets.
+// answer is a line to the program.
 type answer struct {
 	Op     string     `json:"op"`
 	Rank   int        `json:"rank"`
@@ -74,10 +74,11 @@ type answer struct {
 	Again  bool       `json:"again,omitempty"`
 }
 
-// maxSeconds bounds the time that a program gives a call: a month.
+// maxSeconds bounds the time limit that a program sets for a call: a month.
 const maxSeconds = 30 * 24 * 3600
 
-// duration returns the time that a program gives, which is what is left of its own: in errors, 1 s is not 999.9 ms.
+// duration returns the time limit of a program's call, rounded. The program sends the rest of its own time limit, and
+// errors must show 1s and not 999.9ms.
 func duration(seconds float64) time.Duration {
 	d := time.Duration(min(max(seconds, 0), maxSeconds) * float64(time.Second))
 	return max(d.Round(10*time.Millisecond), time.Millisecond)
@@ -86,8 +87,8 @@ func duration(seconds float64) time.Duration {
 // maxCall bounds the line of a call, in bytes.
 const maxCall = 4096
 
-// serveProgram makes the program's calls, one after the other, until it ends its connection. When the group ends
-// first, it says so: the program reads it when it makes its next call.
+// serveProgram makes the program's calls, one after the other, until the program closes its connection. If the group
+// ends first, serveProgram sends the reason: the program reads it with its next call.
 func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 	defer func() {
 		m.mu.Lock()
@@ -127,17 +128,18 @@ func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// send reports whether an answer was sent.
+// send sends an answer, and reports whether that succeeded.
 func (m *Member) send(conn *net.UnixConn, a answer) bool {
 	line, err := json.Marshal(a)
 	if err == nil {
-		_ = conn.SetWriteDeadline(time.Now().Add(reporting)) // the program may be stopped; where this fails, so does the write
+		// The program may be stopped. If setting the deadline fails, the write fails, too.
+		_ = conn.SetWriteDeadline(time.Now().Add(reporting))
 		_, err = conn.Write(append(line, '\n'))
 	}
 	return err == nil
 }
 
-// greet tells the program who it is, and hands it the memory of the ranks of its host.
+// greet sends the program its rank, the names of the group, and the memory of the ranks of its host.
 func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
 	m.mu.Lock()
 	cfg := m.joined.cfg
@@ -169,12 +171,12 @@ func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
 	return nil
 }
 
-// kinds are the names of calls.
+// kinds has the kinds of calls by their names.
 var kinds = map[string]collective.Kind{
 	"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather, "exchange": collective.Exchange,
 }
 
-// call makes one call.
+// call makes one call of the program.
 func (m *Member) call(ctx context.Context, group *collective.Group, r request, limit time.Duration) answer {
 	c := collective.Call{Root: r.Root, Size: r.Size, Form: r.Form}
 	kind, known := kinds[r.Kind]
@@ -213,12 +215,12 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	return a
 }
 
-// invalid returns whether only a fault of tfcluster causes an error of a collective call.
+// invalid reports whether only a defect of tfcluster causes this error of a collective call.
 func invalid(err error) bool {
 	return slices.ContainsFunc([]error{collective.ErrInvalid, transport.ErrProtocol, reduce.ErrVectors}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// count notes that the program has begun or ended a call.
+// count records that the program has begun or ended a call.
 func (m *Member) count(more int, calling bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

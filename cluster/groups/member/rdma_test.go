@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/verbs/verbstest"
 )
 
-// TestRDMA: members of several hosts make their calls by RDMA where both ends of a connection can, otherwise by TCP,
-// and say why. At the end no memory is registered, which the stub checks.
+// TestRDMA: members of several hosts make their calls by RDMA if both ends of a connection can use it. Otherwise they
+// use TCP, and a note has the reason. At the end no memory is registered, which the stub checks.
 func TestRDMA(t *testing.T) {
 	stub := verbstest.New(t)
 	with := transport.DefaultVerbs("stub_0", 1, 1)
@@ -26,7 +26,7 @@ func TestRDMA(t *testing.T) {
 		hosts []string
 		rdma  []*transport.VerbsSettings
 		fails string
-		want  []string // what the notes begin with
+		want  []string // beginnings of the notes
 	}{
 		"two hosts":       {[]string{"a", "b"}, []*transport.VerbsSettings{&with, &with}, "", nil},
 		"three hosts":     {[]string{"a", "b", "a", "c"}, []*transport.VerbsSettings{&with, &with, &with, &with}, "", nil},

@@ -12,23 +12,23 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
-// slower is the end of a note that RDMA is not used.
+// slower is the end of a note about RDMA that is not used.
 const slower = "the results are the same, only slower; start --fabric tcp does not try RDMA"
 
-// ways are how links are made of connections, by their network. join owns them: connect opens them, and they are closed
+// ways has, for each network, how links are made from its connections. Member.link opens it; Member.join closes it
 // after the links.
 type ways struct {
 	byNetwork map[string]way
 	rdma      *transport.Verbs // nil: none
 }
 
-// way is how links are made of connections of one network.
+// way makes links from connections of one network.
 type way struct {
 	provider transport.Provider
 	region   *transport.Region // the own memory
 }
 
-// open gives the own memory to the provider of each network.
+// open registers the own memory with the provider of each network.
 func (w *ways) open(config Config, own *memory.Mapping, cfg *collective.Config) error {
 	w.byNetwork = map[string]way{}
 	add := func(network string, p transport.Provider) error {
@@ -57,7 +57,7 @@ func (w *ways) open(config Config, own *memory.Mapping, cfg *collective.Config) 
 	return nil
 }
 
-// leadsSome reports whether this rank has links to other hosts: of each host, one has.
+// leadsSome reports whether this rank has links to other hosts. One rank of each host has them.
 func leadsSome(cfg *collective.Config) bool {
 	for _, ranks := range cfg.Hosts {
 		if ranks[0] == cfg.Rank {
@@ -67,7 +67,7 @@ func leadsSome(cfg *collective.Config) bool {
 	return false
 }
 
-// connect makes a link of a connection to a member.
+// connect makes a link from a connection to a member.
 func (w *ways) connect(ctx context.Context, config Config, conn net.Conn, name string) (transport.Link, error) {
 	way := w.byNetwork[conn.LocalAddr().Network()]
 	l, err := way.provider.Connect(ctx, conn, way.region)
