@@ -11,7 +11,7 @@ or the same in Python:
         run = c.start(main_fun, args)
         run.wait()
 
-In the program, main_fun(args, ctx) is given its context; a script calls tfcluster.context().
+In the program, main_fun(args, ctx) gets its context as ctx; a script calls tfcluster.context().
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """%load_ext tfcluster: registers %tfcluster and %%tfcluster."""
+    """Registers %tfcluster and %%tfcluster, for %load_ext tfcluster."""
     importlib.import_module("tfcluster.notebook").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """%unload_ext tfcluster."""
+    """Unregisters %tfcluster and %%tfcluster, for %unload_ext tfcluster."""
     importlib.import_module("tfcluster.notebook").unload(shell)

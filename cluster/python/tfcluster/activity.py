@@ -1,8 +1,8 @@
-"""How far the program is, for the driver's check for stalls: steps, phases, collective operations.
+"""The progress of a task's program, for the driver's check for stalls: steps, phases, collective operations.
 
-The training thread marks what it does; a mark costs less than a microsecond. The channel's thread sends the state
-once a second, after changes, so the driver knows the last step even of a task that stops in the middle of the next
-one. See Activity in cluster/clusterpb/why.proto.
+The training thread marks its progress; a mark costs less than a microsecond. Once a second the channel's
+thread sends the state if it has changed. So the driver knows the last step even of a task that stops in the
+middle of the next step. See Activity in cluster/clusterpb/why.proto.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 FIRST_STEP, STEP, BETWEEN_EPOCHS, VALIDATION = "first_step", "step", "between_epochs", "validation"
 CHECKPOINT, EXPORT, AFTER_TRAINING = "checkpoint", "export", "after_training"
 INTERVAL = 1.0  # seconds between two messages
-_COUNTERS = ("batches", "ctx", "operations")  # in the order of their weight
+_COUNTERS = ("batches", "ctx", "operations")  # the first of these that has a step is sent
 
 
 class Activity:
-    """What one task's program has done. Any thread may call the methods; they do not block."""
+    """The progress of one task's program. Any thread may call the methods; they do not block."""
 
     def __init__(self, begin: Callable[[], None] = lambda: None) -> None:
-        """begin is called before the first mark."""
+        """Takes begin, which is called before the first mark."""
         self._begin: Callable[[], None] | None = begin
         self._began = time.monotonic()
         self._numbers = itertools.count(1)
@@ -34,22 +34,22 @@ class Activity:
         self._steps: dict[str, int] = {}
         self._waited = 0.0  # seconds in collective operations
         self._batches = 0  # of training that have begun and not ended; they may end in another thread
-        self._batch_ended = 0.0  # when the last batch of training ended; 0: one is being made
+        self._batch_ended = 0.0  # end of the last batch of training; 0: a batch runs, or none has ended
         self._between = 0.0  # seconds between batches of training, from the second one on
         self._sent = 0
 
     @property
     def begun(self) -> bool:
-        """Whether there is any mark."""
+        """Reports whether there is any mark."""
         return self._marks > 0
 
     @property
     def phase(self) -> str:
-        """The phase that the program is in; "" before the first one."""
+        """Returns the program's phase; "" before the first phase."""
         return self._phase
 
     def mark(self) -> None:
-        """Record progress that is no step, such as a batch of validation."""
+        """Records progress that is no step, such as a batch of validation."""
         if self._begin is not None:
             begin, self._begin = self._begin, None
             begin()
@@ -57,7 +57,7 @@ class Activity:
         self._marks = next(self._numbers)
 
     def enter(self, phase: str) -> None:
-        """Record that the program is in another phase."""
+        """Records that the program enters a phase."""
         self._phase = phase
         self._batch_ended = 0.0
         self._batches = 0
@@ -65,9 +65,10 @@ class Activity:
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Context of a phase, after which the program is in the one before again; nothing before the first mark.
+        """Enters a phase for the time of the context, then restores the earlier phase.
 
-        A program that only saves or evaluates has no steps, and must not be taken for one that stalls.
+        Before the first mark it does nothing: a program that only saves or evaluates has no steps, and must
+        not be taken for a program that stalls.
         """
         if not self.begun:
             yield
@@ -80,14 +81,14 @@ class Activity:
             self.enter(before)
 
     def batch_begins(self) -> None:
-        """Record that a trainer begins a batch of training: the time since the last one was its program's own."""
+        """Records that a trainer begins a batch of training; after the last batch the program's code ran."""
         if self._batch_ended:
             self._between += time.monotonic() - self._batch_ended
         self._batch_ended = 0.0
         self._batches += 1
 
     def batch_ended(self, step: int) -> None:
-        """Record that a trainer has ended a batch of training, which is a step."""
+        """Records that a trainer has ended a batch of training, which is a step."""
         self._steps["batches"] = step
         self._phase = STEP
         self.mark()
@@ -96,19 +97,19 @@ class Activity:
             self._batch_ended = time.monotonic()
 
     def reported(self, step: int, last: bool) -> None:
-        """Record that the program has reported the end of a step."""
+        """Records that the program has reported the end of a step."""
         self._phase = AFTER_TRAINING if last else STEP
         self._steps["ctx"] = step
         self.mark()
 
     def operation_begins(self) -> float:
-        """Record that a collective operation begins; return the time for operation_ended."""
+        """Records that a collective operation begins; returns the time for operation_ended."""
         if not self._phase:
             self.enter(FIRST_STEP)
         return time.monotonic()
 
     def operation_ended(self, began: float) -> None:
-        """Record that a collective operation has ended."""
+        """Records that a collective operation has ended."""
         self._waited += time.monotonic() - began
         self._steps["operations"] = self._steps.get("operations", 0) + 1
         if self._phase == FIRST_STEP and len(self._steps) == 1:
@@ -116,12 +117,12 @@ class Activity:
         self.mark()
 
     def program_ended(self) -> None:
-        """Record that the program has returned, if it has made any mark."""
+        """Records that the program has returned, if it has made any mark."""
         if self._marks:
             self.enter(AFTER_TRAINING)
 
     def changes(self) -> dict[str, Any] | None:
-        """Return the fields of the message to the driver; None if there is no mark since the last call."""
+        """Returns the fields of the message to the driver; None if there is no mark since the last call."""
         marks = self._marks
         if marks == self._sent:
             return None
@@ -138,7 +139,7 @@ class Activity:
 
 
 def marked(function: Callable[..., Any], activity: Activity, phase: str) -> Callable[..., Any]:
-    """Return a function whose calls are a phase of the program."""
+    """Returns a function that makes each call of the given function a phase of the program."""
 
     @functools.wraps(function)
     def in_phase(*args: Any, **kwargs: Any) -> Any:

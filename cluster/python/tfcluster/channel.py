@@ -1,9 +1,9 @@
 """The task's end of the control socket: JSON lines to and from the agent.
 
-Reporting progress never blocks: a thread merges reports and sends at most five a
-second, and once a second how far the program is (tfcluster.activity). Other messages
-are written at once. If the agent has gone, writing is skipped silently: the task will
-be ended.
+Reports of progress never block: they are merged, and a thread sends at most five a
+second. Once a second it also sends the program's activity (tfcluster.activity). Other
+messages are written at once. If the agent has exited, writing is skipped silently: the
+task will be ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_AGENT = "the process of tfcluster on this executor (its agent) has ended, so
 class Channel:
     """One task's control socket. All methods may be called from any thread.
 
-    steps counts the program's steps, and activity records how far it is, for callers that report progress.
+    steps counts the program's steps, and activity records its progress, for callers that report it.
     """
 
     def __init__(self, sock: socket.socket | None) -> None:
@@ -50,12 +50,12 @@ class Channel:
         self._copied: dict[str, dict[str, Any]] = {}
         self._services: dict[str, dict[str, Any]] = {}  # the agent's answers by operation
         self.last_report: dict[str, float] = {}
-        self.evaluated: dict[str, float] = {}  # what the last model.evaluate gave
+        self.evaluated: dict[str, float] = {}  # metrics of the last model.evaluate
         self._training_over = False
         self._gone = sock is None
 
     def send(self, op: str, **fields: Any) -> None:
-        """Write one message; block while the socket is full."""
+        """Writes one message; blocks while the socket is full."""
         sock = self._socket
         if sock is None:
             return
@@ -68,7 +68,7 @@ class Channel:
                     self._gone = True
 
     def report(self, fields: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Merge a report into the next one to send; do not block."""
+        """Merges a report into the next one to send; does not block."""
         with self._state:
             if self._gone:
                 return
@@ -85,7 +85,7 @@ class Channel:
                 self._reporter.start()
 
     def flush(self) -> None:
-        """Send the merged report and how far the program is now."""
+        """Sends the merged report and the program's present activity."""
         self._send_report()
         self._send_activity()
 
@@ -116,7 +116,7 @@ class Channel:
                 self._send_activity()
 
     def wait_barrier(self, name: str, timeout: float | None) -> None:
-        """Enter a barrier and wait for all tasks."""
+        """Enters a barrier and waits for all tasks."""
         self.listen()
         self.send("barrier", name=name)
         with self._state:
@@ -133,7 +133,7 @@ class Channel:
             raise RuntimeError(f"barrier {name!r}: {error}")
 
     def copy(self, uri: str, share: tuple[int, int] | None) -> list[str]:
-        """Have the agent copy files of HDFS to this executor's disk; return the paths of the copies."""
+        """Asks the agent to copy files of HDFS to this executor's disk; returns the paths of the copies."""
         self.listen()
         with self._state:
             self._copies += 1
@@ -149,10 +149,10 @@ class Channel:
         return [str(path) for path in answer.get("paths") or ()]
 
     def service(self, op: str, caller: str) -> tuple[str, str]:
-        """Has the agent run a service for this task, "feed" or "group"; returns its socket and the key to it."""
+        """Asks the agent for a service of this task, "feed" or "group"; returns its socket and its key."""
         self.listen()
         with self._state:
-            if (self._services.get(op) or {}).get("error"):  # of an earlier call: the agent may serve this one
+            if (self._services.get(op) or {}).get("error"):  # of an earlier call: this one may succeed
                 del self._services[op]
         self.send(op)
         with self._state:
@@ -165,19 +165,22 @@ class Channel:
         return str(answer["socket"]), str(answer["key"])
 
     def training_over(self) -> bool:
-        """Return whether training has ended, by the agent's message or SIGTERM."""
+        """Reports whether training has ended: by the agent's message or exit, or by SIGTERM."""
         self.listen()
         with self._state:
             return self._training_over or self._gone
 
     def wait_training_over(self, timeout: float) -> bool:
-        """Wait up to timeout seconds for training_over and return it."""
+        """Waits up to timeout seconds for the end of training; reports whether it has ended."""
         self.listen()
         with self._state:
             return self._wait(lambda: self._training_over or self._gone, timeout)
 
     def _wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait with _state held, in short steps: a signal just before a long wait would be handled only after it."""
+        """Waits for predicate, at most timeout seconds; reports whether it is true. Called with _state held.
+
+        It waits in short steps: a signal just before a long wait would be handled only after it.
+        """
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not predicate():
             left = until - time.monotonic()
@@ -187,22 +190,22 @@ class Channel:
         return True
 
     def set_training_over(self) -> None:
-        """Make training_over true; safe in a signal handler of the main thread."""
+        """Makes training_over true; safe in a signal handler of the main thread."""
         self._training_over = True
 
     def on(self, op: str, handler: Callable[[dict[str, Any]], None]) -> None:
-        """Register a handler for this kind of message, called in the channel's thread. Call it before listen."""
+        """Registers a handler for a kind of message; the channel's thread calls it. Call it before listen."""
         self._handlers[op] = handler
 
     def listen(self) -> None:
-        """Start the thread that reads the agent's messages."""
+        """Starts the thread that reads the agent's messages."""
         with self._state:
             if self._reader is None and self._socket is not None:
                 self._reader = threading.Thread(target=self._read_loop, name="tfcluster-control", daemon=True)
                 self._reader.start()
 
     def reader(self) -> threading.Thread:
-        """Return the thread that reads the agent's messages and calls the handlers."""
+        """Returns the thread that reads the agent's messages and calls the handlers."""
         self.listen()
         if self._reader is None:
             raise RuntimeError("this process has no agent: only a program that %tfcluster start runs has one")
@@ -237,7 +240,7 @@ class Channel:
 
 
 def number(value: Any) -> float | None:
-    """Return value as a finite float; None if it is not one (a string, NaN, an array)."""
+    """Returns value as a finite float; None if it is not one (a string, NaN, an array)."""
     try:
         as_float = float(value)
     except (TypeError, ValueError, OverflowError):

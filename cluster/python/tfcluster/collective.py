@@ -3,10 +3,10 @@
     import tfcluster.collective as collective
     mean = collective.all_reduce(gradients, op="mean")
 
-Arrays are NumPy's; tensors of TensorFlow, PyTorch and JAX are taken and returned as they are, also within tf.function
-and jax.jit. A list is sent as one vector. Every task makes the same calls in the same order; ranks are ctx.worker_num.
-Data travels through shared memory on one host, and as mutual TLS between hosts; all ranks get the same bits. See
-package cluster/groups/member for the protocol.
+A call takes arrays of NumPy, and tensors of TensorFlow, PyTorch and JAX, also within tf.function and jax.jit.
+Its result is of the same kind. A list is sent as one vector. Every task makes the same calls in the same
+order; ranks are ctx.worker_num. Data travels through shared memory on one host, and by TCP with mutual TLS or
+by RDMA between hosts. All ranks get the same bits. See package cluster/groups/member for the protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfcluster.activity import Activity
 from tfcluster.collective_link import Group
 
 TIMEOUT = 300.0
-"""Seconds in which every task must make a call, if the call does not say otherwise."""
+"""Seconds in which every task must make a call, unless the call has another timeout."""
 
 _LONGEST = 30 * 24 * 3600.0  # seconds
 _lock = threading.Lock()
@@ -30,7 +30,7 @@ _group: Group | None = None
 
 
 class _Operation:
-    """Context of one collective operation: it has the group for itself, and its time is recorded."""
+    """The context of one collective operation, which has exclusive use of the group. Its time is recorded."""
 
     _began = 0.0
 
@@ -53,7 +53,7 @@ def _activity() -> Activity:
 
 
 def _joined(timeout: float) -> Group:
-    """This task's part in its group, which the first call joins. With _lock held."""
+    """Returns this task's part in its group, which the first call joins. Called with _lock held."""
     global _group
     if _group is None:
         import tfcluster
@@ -63,19 +63,22 @@ def _joined(timeout: float) -> Group:
 
 
 def rank() -> int:
-    """The number of this task: 0 is the chief, or worker 0."""
+    """Returns this task's number: 0 is the chief, or worker 0 where there is no chief."""
     with _lock:
         return _joined(TIMEOUT).rank
 
 
 def size() -> int:
-    """The number of tasks."""
+    """Returns the number of tasks."""
     with _lock:
         return len(_joined(TIMEOUT).names)
 
 
 def trains_with_others() -> bool:
-    """Whether this is a chief or worker of several. Without a run, and in other tasks, there are no others."""
+    """Reports whether this task is a chief or worker and one of several.
+
+    Without a run, and in tasks of other roles, it is not.
+    """
     import tfcluster
 
     try:
@@ -86,10 +89,10 @@ def trains_with_others() -> bool:
 
 
 def all_reduce(x: Any, op: str = "sum", timeout: float = TIMEOUT) -> Any:
-    """The sum of every task's x, element by element; or "mean", "min", "max".
+    """Returns the sum of every task's x, element by element; with op="mean", "min" or "max" that instead.
 
-    x is an array, or a list of arrays: then the result is a list. All tasks have the same shapes and types. The mean
-    of integers is refused.
+    x is an array, or a list of arrays: then the result is a list. All tasks have the same shapes and types.
+    The mean of integers is refused.
     """
 
     def combined(arrays: list[Any]) -> list[Any]:
@@ -97,7 +100,7 @@ def all_reduce(x: Any, op: str = "sum", timeout: float = TIMEOUT) -> Any:
         if whole:
             raise ValueError(f'op="mean" of {whole[0]} would be rounded: use op="sum", or convert to a float type')
         until = _until(timeout)
-        half = [op == "mean" and a.dtype.itemsize == 2 for a in arrays]  # the sum of halves may be larger than any half
+        half = [op == "mean" and a.dtype.itemsize == 2 for a in arrays]  # a sum of halves may exceed any half
         sent = [a.astype("float32") if is_half else a for a, is_half in zip(arrays, half, strict=True)]
         with _operation:
             results = _by_type(sent, lambda same: _joined(timeout).all_reduce(same, op, until))
@@ -107,7 +110,7 @@ def all_reduce(x: Any, op: str = "sum", timeout: float = TIMEOUT) -> Any:
 
 
 def broadcast(x: Any, root: int = 0, timeout: float = TIMEOUT) -> Any:
-    """The x of task root; that of the others says its shape and type. x is an array or a list of arrays."""
+    """Returns the x of task root, an array or a list of arrays. Another task's x gives its shape and type."""
 
     def sent(arrays: list[Any]) -> list[Any]:
         until = _until(timeout)
@@ -118,7 +121,7 @@ def broadcast(x: Any, root: int = 0, timeout: float = TIMEOUT) -> Any:
 
 
 def all_gather(x: Any, timeout: float = TIMEOUT) -> Any:
-    """Every task's x, one behind the other along the first axis. All have one shape and type."""
+    """Returns every task's x, one after the other along the first axis. All have one shape and type."""
     until = _until(timeout)
     collective_graph.finish()
     array, back = collective_tensors.taken(x)
@@ -134,13 +137,13 @@ def barrier(timeout: float = TIMEOUT) -> None:
         _joined(timeout).barrier(until)
 
 
-# TensorFlow's AutoGraph leaves functions with this attribute as they are.
+# TensorFlow's AutoGraph does not convert functions with this attribute.
 for _function in (all_reduce, broadcast, all_gather, barrier):
     _function.autograph_info__ = {}  # type: ignore[attr-defined]
 
 
 def _until(timeout: float) -> float:
-    """The time at which a call must have been made, on the monotonic clock."""
+    """Returns the time by which every task must have made a call, on the monotonic clock."""
     seconds = float(timeout)
     if not 0 < seconds < math.inf:
         raise ValueError(f"timeout is {timeout}: give a number of seconds above 0")
@@ -162,7 +165,7 @@ def _mapped(x: Any, call: Callable[[list[Any]], list[Any]]) -> Any:
 
 
 def _by_type(arrays: list[Any], call: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Makes a call for the arrays of each type; types are taken in the order in which they first appear."""
+    """Makes one call for the arrays of each type, in the order of the types' first arrays."""
     results: list[Any] = [None] * len(arrays)
     for dtype in dict.fromkeys(a.dtype for a in arrays):
         places = [i for i, a in enumerate(arrays) if a.dtype == dtype]

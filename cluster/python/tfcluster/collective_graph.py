@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 Call = Callable[[list[Any]], list[Any]]
-"""Maps NumPy arrays to arrays of the same shapes and types."""
+"""A function that maps NumPy arrays to arrays of the same shapes and types."""
 
 
 def of(values: list[Any]) -> Callable[[Call, list[Any]], list[Any]] | None:
-    """How a call is made for values of a graph that is being built; None for values that are there."""
+    """Returns the function that makes a call for values of a graph that is being built; None for others."""
     tf, jax = sys.modules.get("tensorflow"), sys.modules.get("jax")
     if tf is not None and any(tf.is_symbolic_tensor(v) or _read_in_graph(tf, v) for v in values):
         return _in_function
@@ -25,19 +25,19 @@ def of(values: list[Any]) -> Callable[[Call, list[Any]], list[Any]] | None:
 
 
 def finish() -> None:
-    """Wait for calls within programs of JAX that have been begun: a direct call must not overtake them."""
+    """Waits for calls that programs of JAX have begun: a direct call must not overtake them."""
     jax = sys.modules.get("jax")
-    if jax is not None and threading.current_thread() is threading.main_thread():  # other threads may run such a call
+    if jax is not None and threading.current_thread() is threading.main_thread():  # others may run such a call
         jax.effects_barrier()
 
 
 def _read_in_graph(tf: Any, value: Any) -> bool:
-    """Whether a value is a variable that a graph reads."""
+    """Reports whether a value is a variable that a graph reads."""
     return isinstance(value, tf.Variable) and not tf.executing_eagerly()
 
 
 def _in_function(call: Call, values: list[Any]) -> list[Any]:
-    """Stateful, so that TensorFlow keeps the order of calls and makes each one."""
+    """Adds a call to a tf.function. It is stateful: TensorFlow keeps the order of calls and makes each."""
     tf = sys.modules["tensorflow"]
     values = [tf.convert_to_tensor(v) for v in values]
     results = tf.numpy_function(lambda *arrays: call(_in_order(arrays)), values, [v.dtype for v in values])
@@ -47,7 +47,7 @@ def _in_function(call: Call, values: list[Any]) -> list[Any]:
 
 
 def _in_jit(call: Call, values: list[Any]) -> list[Any]:
-    """Ordered, so that all tasks make their calls in the order of the program."""
+    """Adds a call to a program of jax.jit. It is ordered: all tasks make calls in the program's order."""
     import jax
     from jax.experimental import io_callback
 
@@ -56,7 +56,7 @@ def _in_jit(call: Call, values: list[Any]) -> list[Any]:
 
 
 def _in_order(arrays: tuple[Any, ...]) -> list[Any]:
-    """NumPy arrays in C's order."""
+    """Returns NumPy arrays in C's order."""
     import numpy as np
 
     return [np.asarray(a, order="C") for a in arrays]

@@ -12,34 +12,34 @@ from typing import Any
 
 from tfcluster.feed_link import Link, Memory, Stopped
 
-_EXCHANGED = ("float32", "float64", "int32", "int64")  # types that NumPy adds with the same bits as the agents do
-_ALIGNED = 64  # bytes: vectors that do not fit the memory are cut at multiples of it; frameworks ask no more of memory
+_EXCHANGED = ("float32", "float64", "int32", "int64")  # types that NumPy adds with the agents' bits
+_ALIGNED = 64  # bytes: longer vectors are cut at multiples of it; no framework needs a larger alignment
 
 
 _AGAIN = "; see the logs of the tasks that are named, then start the run again"
 
 
 def _explained(reason: str) -> str:
-    """A reason with what to do, unless it says so itself."""
+    """Returns a reason with its remedy, unless the reason has one of its own."""
     return reason if "fault of tfcluster" in reason or "the cluster's driver" in reason else reason + _AGAIN
 
 
 class GroupLink(Link):
-    """The connection of a group: no descriptors come once the group is known."""
+    """A connection of a group. No descriptors arrive once the group is known."""
 
     joined = False
 
     def _more(self) -> None:
         if not self.joined:
             super()._more()
-        elif data := self._socket.recv(4096):  # half as long as a read that takes descriptors
+        elif data := self._socket.recv(4096):  # half the time of a read that takes descriptors
             self._received += data
         else:
             raise EOFError
 
 
 class Group:
-    """This task's part in the group of all. One thread at a time uses it."""
+    """This task's part in the group of all tasks. One thread at a time uses it."""
 
     def __init__(self, path: str, key: str, timeout: float) -> None:
         self._link = GroupLink(path)
@@ -61,7 +61,7 @@ class Group:
         self._results = Results()
 
     def _answer(self) -> dict[str, Any]:
-        """The agent's next message; RuntimeError when it has ended, or the group is over."""
+        """Returns the agent's next message; RuntimeError if the agent has exited, or the group is over."""
         if self._failed:
             raise RuntimeError(f"a collective call failed: an earlier one had failed: {_explained(self._failed)}")
         try:
@@ -71,11 +71,11 @@ class Group:
             raise RuntimeError(f"a collective call failed: {_explained(e.reason)}") from None
 
     def _receive(self) -> dict[str, Any]:
-        """The agent's next message; RuntimeError where it says that something has failed."""
+        """Returns the agent's next message; RuntimeError if it reports a failure."""
         return self._checked(self._answer())
 
     def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A message that says of no failure; else RuntimeError."""
+        """Returns a message; RuntimeError if it reports a failure."""
         if message["op"] == "failed":
             reason = str(message["reason"])
             if not message.get("again"):
@@ -84,10 +84,10 @@ class Group:
         return message
 
     def _call(self, request: bytes, data: Iterable[Any], until: float, size: int, dtype: Any) -> list[Any]:
-        """Makes one call with size bytes, and returns where its result is; the next call may overwrite it.
+        """Makes one call with size bytes; returns memory with the result, which the next call may overwrite.
 
-        A signal may raise an error in the middle: the group is then over, because the answer would be taken for that of
-        the next call.
+        A signal may raise an error in the middle. The group is then over, because the answer would be taken
+        for the answer to the next call.
         """
         _copy([self._elements(self.rank, self._slot, 0, size, dtype)], iter(data))
         answered = False
@@ -98,32 +98,32 @@ class Group:
         finally:
             if not answered and not self._failed:
                 self._failed = "an exception in this task interrupted it"
-                self._link.close()  # the other tasks hear of it
+                self._link.close()  # the other tasks get an error
         parts = self._checked(answer).get("parts") or ()
-        self._slot = 1 - self._slot  # not where the call was refused
+        self._slot = 1 - self._slot  # not if the call was refused
         return [self._elements(*part, dtype) for part in parts]
 
     def _elements(self, rank: int, slot: int, offset: int, size: int, dtype: Any) -> Any:
-        """A part of a rank's memory as an array."""
+        """Returns a part of a rank's memory as an array."""
         return self._slots[rank][slot][offset : offset + size].view(dtype)
 
     def all_reduce(self, arrays: Sequence[Any], op: str, until: float) -> list[Any]:
-        """The arrays of all, combined. All have one type; they travel as one vector."""
+        """Returns the arrays of all tasks, combined. All have one type; they travel as one vector."""
         divisor = len(self.names) if op == "mean" else 1
         kind = "exchange" if op in ("sum", "mean") and self._exchanges(arrays) else "all_reduce"
         return self._pieces(arrays, divisor, until, kind, reduce=op)
 
     def _exchanges(self, arrays: Sequence[Any]) -> bool:
-        """Whether the two tasks of one host add up each other's large vectors, rather than have their agents do it."""
+        """Reports whether two tasks on one host, the only ones, add up these large vectors themselves."""
         both = len(self.names) == len(self._memory) == 2
         return both and sum(a.nbytes for a in arrays) > _EXCHANGED_ABOVE and arrays[0].dtype.name in _EXCHANGED
 
     def broadcast(self, arrays: Sequence[Any], root: int, until: float) -> list[Any]:
-        """The arrays of one."""
+        """Returns the arrays of task root."""
         return self._pieces(arrays, 1, until, "broadcast", root=root)
 
     def barrier(self, until: float) -> None:
-        """Nothing, once all are here."""
+        """Waits until all tasks have called it."""
         import numpy as np
 
         self._call(_request("all_reduce", 0), (), until, 0, np.dtype(np.uint8))
@@ -131,7 +131,7 @@ class Group:
     def _pieces(
         self, arrays: Sequence[Any], divisor: int, until: float, kind: str, reduce: str = "", root: int = 0
     ) -> list[Any]:
-        """Makes calls for arrays of one type in pieces that the memory has room for."""
+        """Makes calls for arrays of one type, in pieces that fit the memory; returns the results."""
         dtype = arrays[0].dtype
         results = self._results.like(arrays) if sum(a.nbytes for a in arrays) > _SMALL else _new(arrays)
         flat, out = [a.reshape(-1) for a in arrays], [r.reshape(-1) for r in results]
@@ -149,7 +149,7 @@ class Group:
         return results
 
     def all_gather(self, array: Any, until: float) -> Any:
-        """The arrays of all, one behind the other."""
+        """Returns the arrays of all tasks, one after the other."""
         import numpy as np
 
         n, form = len(self.names), _form([array])
@@ -165,7 +165,7 @@ class Group:
 
 
 def _slots(memory: Memory) -> list[Any]:
-    """The slots of a memory as bytes."""
+    """Returns the slots of a memory as bytes."""
     import numpy as np
 
     return [np.frombuffer(memory.slot(i), np.uint8) for i in range(memory.slots)]
@@ -173,10 +173,10 @@ def _slots(memory: Memory) -> list[Any]:
 
 @functools.lru_cache(256)
 def _request(kind: str, size: int, form: int = 0, dtype: Any = None, reduce: str = "", root: int = 0) -> bytes:
-    """Return the line of a call up to the seconds that it may take.
+    """Returns the line of a call up to the seconds that it may take.
 
-    A program makes the same calls over and over, each of them in processor caches that others have used meanwhile: what
-    is not computed again is saved three times.
+    A program makes the same calls over and over. Before each of them other code has used the processor's
+    caches, so computing the line again would cost three times its normal time.
     """
     call = {"op": "call", "kind": kind, "size": size, "form": form, "reduce": reduce, "root": root}
     if dtype is not None:
@@ -185,7 +185,7 @@ def _request(kind: str, size: int, form: int = 0, dtype: Any = None, reduce: str
 
 
 def _form(arrays: Sequence[Any]) -> int:
-    """Return a checksum of the types and shapes of arrays: other tasks must have the same."""
+    """Returns a checksum of the types and shapes of arrays: other tasks must have the same."""
     return _checksum(tuple((a.dtype, a.shape) for a in arrays))
 
 
@@ -195,7 +195,7 @@ def _checksum(forms: tuple[tuple[Any, tuple[int, ...]], ...]) -> int:
 
 
 def _between(arrays: Sequence[Any], begin: int, end: int) -> Iterator[Any]:
-    """Elements [begin, end) of flat arrays that are counted as one behind the other."""
+    """Yields elements [begin, end) of flat arrays, which are counted as one vector."""
     for a in arrays:
         if begin < a.size and end > 0:
             yield a[max(begin, 0) : end]
@@ -218,7 +218,7 @@ def _copy(to: Iterable[Any], of: Iterator[Any], divisor: int = 1) -> None:
 
 
 def _add(to: Iterable[Any], a: Any, b: Any, divisor: int) -> None:
-    """Sets flat arrays, one behind the other, to the sum of two vectors, divided by a number."""
+    """Sets flat arrays, counted as one vector, to the sum of two vectors, divided by a number."""
     import numpy as np
 
     begin = 0
@@ -232,7 +232,7 @@ def _add(to: Iterable[Any], a: Any, b: Any, divisor: int) -> None:
 
 
 class Results:
-    """Memory for results, which is used again once nothing refers to it: new memory costs a page fault for each page.
+    """Memory for results, which is used again once nothing refers to it: new memory costs page faults.
 
     The arrays of a result are aligned, so that TensorFlow takes them without a copy.
     """
@@ -243,7 +243,7 @@ class Results:
         self._blocks: list[Any] = []
 
     def like(self, arrays: Sequence[Any]) -> list[Any]:
-        """Arrays of the shapes and types of others, with any values."""
+        """Returns arrays of the shapes and types of others, with arbitrary values."""
         size = sum(_padded(a.nbytes) for a in arrays) + _ALIGNED
         block = self._free(size)
         at = -block.ctypes.data % _ALIGNED
@@ -254,7 +254,7 @@ class Results:
         return results
 
     def _free(self, size: int) -> Any:
-        """A block that nothing refers to."""
+        """Returns a block that nothing else refers to."""
         import numpy as np
 
         for i in range(len(self._blocks)):
@@ -271,13 +271,13 @@ _SMALL = 1 << 20  # bytes of results that are not kept: Python's allocator is as
 
 
 def _new(arrays: Sequence[Any]) -> list[Any]:
-    """Arrays of the shapes and types of others, with any values."""
+    """Returns arrays of the shapes and types of others, with arbitrary values."""
     import numpy as np
 
     return [np.empty(a.shape, a.dtype) for a in arrays]
 
 
-_ONLY_HERE = 2  # the count of references to what is in one list, as sys.getrefcount sees it
+_ONLY_HERE = 2  # what sys.getrefcount returns for an object that only one list refers to
 
 
 def _padded(size: int) -> int:

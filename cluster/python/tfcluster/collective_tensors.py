@@ -8,7 +8,7 @@ from typing import Any
 
 
 def taken(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """A value as an array in C's order, and the function that makes a result what the value was."""
+    """Returns a value as an array in C's order, and a function that converts a result to the value's kind."""
     import numpy as np
 
     kind = type(x).__module__.partition(".")[0]
@@ -27,13 +27,13 @@ def taken(x: Any) -> tuple[Any, Callable[[Any], Any]]:
         jax = sys.modules["jax"]
         return np.asarray(x, order="C"), lambda a: jax.numpy.asarray(a)
     array = np.asarray(x, order="C")
-    if not array.dtype.isnative:  # agents add natively
+    if not array.dtype.isnative:  # agents add in native byte order
         array = array.astype(array.dtype.newbyteorder("="))
     return array, lambda a: a if a.ndim else a[()]
 
 
 def _bfloat16() -> Any:
-    """NumPy's name for the type, of the package that JAX and TensorFlow bring, too."""
+    """Returns NumPy's type bfloat16, from a package that JAX and TensorFlow bring, too."""
     import ml_dtypes
 
     return ml_dtypes.bfloat16

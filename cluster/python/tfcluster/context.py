@@ -1,4 +1,4 @@
-"""ctx: a task's role, directories and functions of its cluster.
+"""ctx: a task's role, directories, and functions of its cluster.
 
 It is the second argument of main_fun(args, ctx); a script calls tfcluster.context().
 """
@@ -32,14 +32,14 @@ _current: Context | None = None
 
 
 def current() -> Context:
-    """Return the context of the task in this process."""
+    """Returns the context of the task in this process."""
     if _current is None:
         raise RuntimeError("there is no ctx here: tfcluster.context() works in a program that `%tfcluster start` runs")
     return _current
 
 
 def set_current(ctx: Context | None) -> None:
-    """Set the context; called by the runner, once."""
+    """Sets the context; called by the runner, once."""
     global _current
     _current = ctx
 
@@ -49,15 +49,15 @@ class Context:
 
     job_name        "chief", "worker", "ps", "evaluator"
     task_index      number within the role
-    number of this task among the training ones: the chief is 0, then the workers
-    number of training tasks
+    worker_num      number of this task among the training tasks: the chief is 0, then the workers
+    num_workers     number of training tasks
     cluster_spec    {"worker": ["host:port", …], …}
     executor_id     number of this executor
     is_chief        the chief, or worker 0 where there is no chief
     defaultFS       file system that relative paths of absolute_path() belong to
-    base of the program's relative paths
+    working_dir     base of the program's relative paths
     dir, log_dir, checkpoint_dir, export_dir    the run's directories
-    as given to `train`, `evaluate` or `inference`
+    epochs, mode    as given to `train`, `evaluate` or `inference`
     resumed         whether checkpoint_dir holds an older run's checkpoints
     """
 
@@ -95,7 +95,7 @@ class Context:
     # ------------------------------------------------------------- paths
 
     def absolute_path(self, path: str) -> str:
-        """Return a path with a scheme unchanged, an absolute one on defaultFS, a relative one below working_dir.
+        """Returns a path with a scheme unchanged, an absolute one on defaultFS, others below working_dir.
 
         On HDFS a relative path is below /user/NAME, as in Hadoop.
         """
@@ -111,7 +111,7 @@ class Context:
         return root + os.path.join(self.working_dir, path)
 
     def local_copy(self, uri: str, *, shard: bool = True) -> list[str]:
-        """Copy files to this executor's disk and return their paths there, in the files' order.
+        """Copies files to this executor's disk and returns their paths there, in the files' order.
 
         uri is a file, a folder (with all below it, except names that begin with "." or
         "_") or a pattern (*, ?, [], **), as a path or file:// URI that this executor
@@ -135,12 +135,15 @@ class Context:
 
     @property
     def epochs(self) -> int:
-        """The passes over the data; after get_data_feed() it waits for the first `train`, evaluate or inference."""
+        """Returns the number of passes over the data.
+
+        After get_data_feed() it waits for the first `train`, `evaluate` or `inference`.
+        """
         return self._epochs if self._feed is None else int(self._feed.plan.get("epochs") or 1)
 
     @property
     def mode(self) -> str:
-        """What the run is for: train, evaluate or inference; waits as epochs does."""
+        """Returns the purpose of the run: "train", "evaluate" or "inference"; waits as epochs does."""
         return self._mode if self._feed is None else str(self._feed.plan.get("mode") or "train")
 
     def get_data_feed(
@@ -150,10 +153,10 @@ class Context:
         qname_out: str = "output",
         input_mapping: Mapping[str, str] | None = None,
     ) -> DataFeed:
-        """The records that `%tfcluster train DATA`, evaluate or inference feeds to this task.
+        """Returns the feed of records from `%tfcluster train DATA`, evaluate or inference to this task.
 
-        Every chief and worker calls it. input_mapping {"column": "name"} chooses columns and names them. The names of
-        TensorFlowOnSpark's queues have no meaning here.
+        Every chief and worker calls it. input_mapping {"column": "name"} chooses columns and names them. The
+        names of TensorFlowOnSpark's queues have no meaning here.
         """
         if self.job_name not in ("chief", "master", "worker"):
             raise RuntimeError(
@@ -165,7 +168,7 @@ class Context:
             from tfcluster.feed_reader import Reader
 
             open_feed = functools.partial(self._channel.service, "feed", "ctx.get_data_feed()")
-            open_feed()  # from now on the task is seen to wait for data
+            open_feed()  # from now on the task counts as waiting for data
             self._feed = DataFeed(
                 lambda: Reader(*open_feed()),
                 train_mode=train_mode,
@@ -179,17 +182,17 @@ class Context:
 
     @property
     def activity(self) -> Activity:
-        """Records how far the program is; used by tfcluster.collective."""
+        """Returns the record of the program's progress; used by tfcluster.collective."""
         return self._channel.activity
 
     def _fed(self, plan: Mapping[str, Any]) -> None:
-        """Record in the manifest what is fed, and after the feed how many records."""
+        """Records the fed data in the manifest, and after the feed the number of records."""
         assert self._feed is not None
         use = {"by": "feed", "rows": self._feed.records}
         self._channel.send("manifest", manifest={"data": {str(plan.get("data") or "data of the notebook"): use}})
 
     def group(self) -> tuple[str, str]:
-        """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
+        """Returns the agent's socket for collective calls, and its key; used by tfcluster.collective."""
         if self.job_name not in ("chief", "worker"):
             raise RuntimeError(
                 f"this task is {self.job_name}:{self.task_index}, and only the chief and the workers make "
@@ -200,8 +203,9 @@ class Context:
     def end_feed(self, returned: Any) -> dict[str, Any]:
         """Ends the feed; returns an evaluation's metrics for the agent's op "result", or {}.
 
-        They are what main_fun returned, if that is a dict, else those of the last model.evaluate, else of the last
-        report. They travel with the task's result, because the driver has that before the task's end.
+        They are the dict that main_fun returned; otherwise the metrics of the last model.evaluate; otherwise
+        those of the last report. They travel with the task's result, because the driver has that before the
+        task's end.
         """
         if self._feed is None or not self._feed.begun:
             return {}
@@ -216,7 +220,7 @@ class Context:
     # ---------------------------------------------------------- progress
 
     def report(self, step: int | None = None, **metrics: Any) -> None:
-        """Show progress in the notebook. It does not block; at most five reports a second are sent.
+        """Shows progress in the notebook. It does not block; at most five reports a second are sent.
 
         Metrics are numbers, also NumPy's and TensorFlow's; values that are not finite are omitted.
         total_steps=, epoch= and total_epochs= are for the progress bar. If every task reports
@@ -237,21 +241,24 @@ class Context:
             self._channel.steps.step_ended(int(step))
 
     def barrier(self, name: str = "", timeout: float | None = 600) -> None:
-        """Wait until every task of the run has called it with this name; raise TimeoutError after timeout seconds."""
+        """Waits until every task of the run has called it with this name.
+
+        Raises TimeoutError after timeout seconds.
+        """
         self._channel.wait_barrier(name, timeout)
 
     # ------------------------------------------------------- checkpoints
 
     def checkpoints(self, directory: str | None = None) -> Iterator[str]:
-        """Yield each new checkpoint of a directory (default: checkpoint_dir), oldest first, for an evaluator.
+        """Yields each new checkpoint of directory (default: checkpoint_dir), oldest first, for an evaluator.
 
         On an executor with a disk of its own, the chief's checkpoints in checkpoint_dir
-        arrive a few seconds after they were saved. One that was removed meanwhile may be
-        missing.
+        arrive a few seconds after they were saved. A checkpoint that was removed in the
+        meantime may be missing.
 
-        A checkpoint of tf.train.CheckpointManager is yielded as its prefix, one of Keras
-        (.keras, .weights.h5) as its path. After training the newest one is yielded, if it
-        was not before, then the iteration ends.
+        A checkpoint of tf.train.CheckpointManager is yielded as its prefix, a checkpoint
+        of Keras (.keras, .weights.h5) as its path. After training the newest one is
+        yielded, if it was not before, then the iteration ends.
         """
         directory = directory or self.checkpoint_dir
         seen: set[tuple[str, int]] = set()
@@ -272,7 +279,7 @@ class Context:
             self._watching = False
 
     def end_watching(self) -> bool:
-        """End checkpoints(); return False if nothing iterates it, or it was ended before.
+        """Ends checkpoints(); returns False if nothing iterates it, or it was ended before.
 
         Called by the handler of SIGTERM.
         """
@@ -282,7 +289,7 @@ class Context:
         return True
 
     def export_saved_model(self, model: Any, dir: str | None = None) -> str:
-        """Export a model to dir (default: export_dir), written by one task only, and return the path.
+        """Exports a model to dir (default: export_dir), written by one task only, and returns the path.
 
         Every task must call it, because reading some variables is a collective operation.
         Tasks other than the chief write to a temporary folder and remove it.
@@ -299,7 +306,10 @@ class Context:
     # -------------------------------------------- kept of TensorFlowOnSpark
 
     def start_cluster_server(self, num_gpus: int = 0, rdma: bool = False) -> tuple[Any, Any]:
-        """Return a tf.train.ClusterSpec and a tf.distribute.Server of this task, for TensorFlow 1's style."""
+        """Returns a tf.train.ClusterSpec and a tf.distribute.Server of this task, for TensorFlow 1's style.
+
+        An evaluator has no server: None.
+        """
         import tensorflow as tf
 
         cluster = tf.train.ClusterSpec(self.cluster_spec)
@@ -309,7 +319,7 @@ class Context:
         return cluster, server
 
     def release_port(self) -> None:
-        """Do nothing: the held port can be shared by TensorFlow (SO_REUSEPORT)."""
+        """Does nothing: TensorFlow can share the held port (SO_REUSEPORT)."""
 
 
 def _spec(said: Any) -> dict[str, list[str]]:
@@ -328,7 +338,7 @@ def _export(model: Any, path: str) -> None:
 
 
 def _list_checkpoints(directory: str) -> list[tuple[str, int]]:
-    """Return (path, time of last change in ns) of each complete checkpoint, oldest first."""
+    """Returns (path, time of last change in ns) of each complete checkpoint, oldest first."""
     if "://" in directory and not directory.startswith("file://"):
         return _list_remote(directory)
     directory = directory.removeprefix("file://")
@@ -345,7 +355,7 @@ def _list_checkpoints(directory: str) -> list[tuple[str, int]]:
 
 
 def _tf_checkpoints(folder: str) -> list[str]:
-    """Return the prefixes in a folder's `checkpoint` state file."""
+    """Returns the prefixes in a folder's `checkpoint` state file."""
     try:
         with open(os.path.join(folder, "checkpoint"), encoding="utf-8") as f:
             state = f.read()
@@ -355,7 +365,7 @@ def _tf_checkpoints(folder: str) -> list[str]:
 
 
 def _mtime(path: str) -> int | None:
-    """Return when a checkpoint last changed; None if it was removed."""
+    """Returns the time of a checkpoint's last change in ns; None if it was removed, 0 for another URI."""
     for candidate in (path + ".index", path):
         try:
             return os.stat(candidate.removeprefix("file://")).st_mtime_ns
@@ -378,7 +388,7 @@ def _list_remote(directory: str) -> list[tuple[str, int]]:
 
 
 class _CallableModule(ModuleType):
-    """Makes the module tfcluster.context callable, since the function has the same name."""
+    """The type of the module tfcluster.context, which is callable: the function has the same name."""
 
     def __call__(self) -> Context:
         return current()

@@ -3,13 +3,13 @@
     model.compile(tfcluster.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss=...)
     model.fit(...)
 
-Every task trains a copy of the model on its own data. Before the optimizer uses the gradients of a step, it takes
-their mean over all tasks, in one collective call; with gradient_accumulation_steps once in so many steps. What fit
-does beside it, such as the first broadcast and the means of metrics, is in keras_group.
+Every task trains a copy of the model on its own data. Before the optimizer uses the gradients of a step, it
+takes their mean over all tasks, in one collective call; with gradient_accumulation_steps once in so many
+steps. The other changes of fit, such as the first broadcast and the means of metrics, are in keras_group.
 
-The optimizer gets a subclass of its class, and stays the object that it was: isinstance, its variables and its
-configuration do not change. The subclass has the name of its base, so a saved model loads without tfcluster; the
-loaded optimizer is then a plain one and is to be wrapped again.
+The optimizer's class becomes a subclass of its class, and the optimizer stays the same object: isinstance,
+its variables and its configuration do not change. The subclass has the name of its base, so a saved model
+loads without tfcluster. The loaded optimizer is then a plain one and must be wrapped again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tfcluster import collective, keras_group, keras_replicas
 
 
 class Distributed:
-    """What the optimizers that DistributedOptimizer returns have in common."""
+    """The common base of the optimizers that DistributedOptimizer returns."""
 
-    tfcluster_reduces = True  # False while a LossScaleOptimizer that has done it applies its inner one
+    tfcluster_reduces = True  # False while a LossScaleOptimizer applies its inner optimizer to the means
 
 
 class _Optimizer(Distributed):
-    """Takes the mean of gradients where Keras clips them: once before each update of the weights."""
+    """An optimizer that takes the mean where Keras clips gradients: once before each update of weights."""
 
     def _clip_gradients(self: Any, grads: Any) -> Any:
         if self.tfcluster_reduces:
@@ -38,7 +38,7 @@ class _Optimizer(Distributed):
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def _overwrite_variables_directly_with_gradients(self: Any, grads: Any, vars: Any) -> Any:
-        """The scales of float8, which Keras takes out before it clips: it combines them by their maximum."""
+        """Takes the maximum of the scales of float8, as Keras does. Keras takes them out before it clips."""
         scales = [g for g, v in zip(grads, vars, strict=True) if self._overwrite_variable_with_gradient(v)]
         if scales:
             maxima = iter(_reduced(scales, "max"))
@@ -48,16 +48,17 @@ class _Optimizer(Distributed):
 
 
 class _Applied(Distributed):
-    """Takes the mean at once, for classes with an apply of their own, such as MultiOptimizer."""
+    """An optimizer that takes the mean at once, for classes with their own apply, such as MultiOptimizer."""
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         return super().apply(_reduced(grads, "mean"), trainable_variables)  # type: ignore[misc]
 
 
 class _LossScaleOptimizer(Distributed):
-    """Takes the mean before the gradients are checked for infinity, so that all tasks skip the same steps.
+    """A LossScaleOptimizer that takes the mean before the gradients are checked for infinity.
 
-    While gradients are accumulated, the tasks agree on the check alone, and the inner optimizer takes the mean.
+    So all tasks skip the same steps. While gradients are accumulated, the tasks agree on the check alone, and
+    the inner optimizer takes the mean.
     """
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -78,7 +79,7 @@ class _LossScaleOptimizer(Distributed):
 
     @contextlib.contextmanager
     def _tfcluster_reduced(self: Any, grads: Any, variables: Any) -> Iterator[list[Any]]:
-        """Yield the means, and have the inner optimizer take none."""
+        """Yields the means. In this context the inner optimizer takes none."""
         grads, inner = list(grads), self.inner_optimizer
         if getattr(inner, "gradient_accumulation_steps", None):
             yield grads
@@ -94,7 +95,7 @@ class _LossScaleOptimizer(Distributed):
 
 
 def DistributedOptimizer(optimizer: Any) -> Any:
-    """Make a Keras optimizer use the mean of all tasks' gradients, and return it.
+    """Makes a Keras optimizer use the mean of all tasks' gradients, and returns it.
 
     All tasks of the run call fit, or the optimizer's apply, equally often. In a custom training loop call
     tfcluster.broadcast_model(model) before the first step.
@@ -113,10 +114,10 @@ def DistributedOptimizer(optimizer: Any) -> Any:
 
 
 def _prepare(model: Any) -> None:
-    """What must be settled before a model's training step is compiled.
+    """Turns a distributed model's jit_compile off on TensorFlow, before its training step is compiled.
 
-    Not by a change of compile: in model.compile(DistributedOptimizer(...)) Python looks the method up before this
-    module can change it.
+    A change of compile would be too late: in model.compile(DistributedOptimizer(...)) Python looks the method
+    up before this module can change it.
     """
     import keras
 
@@ -127,7 +128,7 @@ def _prepare(model: Any) -> None:
 
 @functools.cache
 def _adapt_loss_scale() -> None:
-    """Have a LossScaleOptimizer that Keras puts around a distributed one, for mixed_float16, be distributed, too."""
+    """Makes LossScaleOptimizer distributed if Keras puts it around a distributed one, for mixed_float16."""
     from keras.optimizers import LossScaleOptimizer
 
     for name in ("apply", "stateless_apply"):
@@ -146,7 +147,7 @@ def _becoming_distributed(original: Callable[..., Any], name: str) -> Callable[.
 
 @functools.cache
 def _distributed(cls: type) -> type:
-    """The subclass of a class of optimizers."""
+    """Returns the distributed subclass of a class of optimizers."""
     from keras.src import api_export
     from keras.src.saving import object_registration
 
@@ -161,7 +162,7 @@ def _distributed(cls: type) -> type:
 
 
 def _way(cls: type) -> type:
-    """How the optimizers of a class take the mean."""
+    """Returns the base by which the optimizers of a class take the mean."""
     from keras.optimizers import LossScaleOptimizer
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -173,7 +174,11 @@ def _way(cls: type) -> type:
 
 
 def _mean_in_update(optimizer: Any, grads: list[Any]) -> list[Any]:
-    """The mean of gradients; on JAX, where Keras computes an update in each step and keeps one in so many, of that."""
+    """Returns the mean of gradients.
+
+    On JAX Keras computes an update in each step and keeps one in gradient_accumulation_steps: the mean is
+    taken only for that.
+    """
     import keras
 
     steps = optimizer.gradient_accumulation_steps
@@ -186,7 +191,7 @@ def _mean_in_update(optimizer: Any, grads: list[Any]) -> list[Any]:
 
 
 def _reduced(grads: Sequence[Any], op: str) -> list[Any]:
-    """Every task's gradients, combined; None where there is none."""
+    """Returns every task's gradients, combined; None where there is no gradient."""
     present = [_dense(g) for g in grads if g is not None]
     if present and collective.trains_with_others():
         present = collective.all_reduce(present, op=op)
@@ -195,7 +200,7 @@ def _reduced(grads: Sequence[Any], op: str) -> list[Any]:
 
 
 def _dense(gradient: Any) -> Any:
-    """A gradient as a tensor of the shape of its variable."""
+    """Returns a gradient as a tensor of the shape of its variable."""
     tf = sys.modules.get("tensorflow")
     if tf is not None and isinstance(gradient, tf.IndexedSlices):
         _say_once(f"a sparse gradient of shape {tuple(gradient.shape or ())} is sent as a dense one")

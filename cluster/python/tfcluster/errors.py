@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Told:
-    """An exception that IPython shows by its own lines instead of a traceback."""
+    """An exception that IPython shows by lines of its own instead of a traceback."""
 
     report: Sequence[str] = ()
 
@@ -50,7 +50,7 @@ class RunFailed(ClusterError):
 
 
 def raised(said: Mapping[str, Any]) -> BaseException:
-    """Return the exception for an error that Go reports."""
+    """Returns the exception for an error that Go reports."""
     text = str(said.get("evalue") or "")
     error: BaseException
     match said.get("ename"):

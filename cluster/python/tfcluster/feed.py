@@ -1,4 +1,4 @@
-"""The records that `%tfcluster train DATA`, evaluate and inference feed: what ctx.get_data_feed() returns."""
+"""The feed of ctx.get_data_feed(): the records of `%tfcluster train DATA`, evaluate or inference."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ _NEXT = "next_batch and next_numpy"  # a way of reading
 class DataFeed:
     """The records of one task. Names of TensorFlowOnSpark's DataFeed keep their meaning.
 
-    next_batch(n)   up to n records: fewer at the end of the feed alone. A record of an array is a row, of a
-                    DataFrame a tuple in the order of its columns; with input_mapping a batch is a dict of lists
-    next_numpy(n)   up to n records as arrays by column; one array where the source is one
-    as_iterable(n)  each iteration is one epoch of batches as next_numpy has them
+    next_batch(n)   up to n records: fewer at the end of the feed (with train_mode=False of each epoch) and in
+                    inference. A record of an array is a row, of a DataFrame a tuple in the order of its
+                    columns; with input_mapping a batch is a dict of lists
+    next_numpy(n)   up to n records as arrays by column; one array if the source is one
+    as_iterable(n)  an iterable of batches in next_numpy's form; each iteration is one epoch
     as_dataset(n)   a tf.data.Dataset; each iteration is one epoch, of equally many batches on every worker
 
     batch_results(list)  in inference: one result for each record of a batch, in their order
     results(batch)       the same as an array, a dict of arrays by name, or a list of rows
 
-    All of them deliver each record once per epoch over all workers, in memory that is the program's own: frameworks
-    write into arrays that they were given (PyTorch's from_numpy, TensorFlow's kernels). One way of reading is used in
-    one run.
+    All of them deliver each record once per epoch over all workers, in memory of the program's own:
+    frameworks write into arrays that they were given (PyTorch's from_numpy, TensorFlow's kernels). A run uses
+    one way of reading.
     """
 
     def __init__(
@@ -53,29 +54,29 @@ class DataFeed:
         self._way = ""
         self._rest: list[Columns] = []  # read, and not yet handed out
         self._form: tuple[int, feed_columns.Form] = (0, {})  # of the records of a feed, by its number
-        self._epoch_over: EpochOver | None = None  # behind _rest
+        self._epoch_over: EpochOver | None = None  # after _rest
         self._steps = 0
 
     # ------------------------------------------------------------ what is fed
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """What `train DATA`, evaluate or inference asked for; waits for the first of them."""
+        """Returns the plan of `train DATA`, evaluate or inference; waits for the first of them."""
         return self._reading().plan
 
     @property
     def begun(self) -> bool:
-        """Whether the program has read from it."""
+        """Reports whether the program has begun to read."""
         return bool(self._way)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more comes, or the program reads no more."""
+        """Reports whether no more records come, or the program reads no more."""
         return self._reader is not None and self._reader.over
 
     @property
     def records(self) -> int:
-        """The number of records that this task has read."""
+        """Returns the number of records that this task has read."""
         return 0 if self._reader is None else self._reader.total
 
     def _reading(self) -> Reader:
@@ -85,7 +86,7 @@ class DataFeed:
         return self._reader
 
     def _use(self, way: str, *, even: bool = False, batch: int = 0) -> Reader:
-        """Begins to read, or goes on; one way of reading is used in one run."""
+        """Begins or continues to read; raises RuntimeError if the run uses another way of reading."""
         reader = self._reading()
         if not self._way:
             self._way = way
@@ -100,7 +101,7 @@ class DataFeed:
         return reader
 
     def _more(self) -> bool:
-        """Reads what comes next, behind _rest; False at the end of the feed."""
+        """Reads the next records, or an epoch's end, after _rest; returns False at the end of the feed."""
         assert self._reader is not None
         found = self._reader.next()
         if isinstance(found, EpochOver):
@@ -113,8 +114,10 @@ class DataFeed:
         return found is not None
 
     def _check(self, columns: Columns) -> None:
-        """RuntimeError where a column has another type or shape than before in this feed: each partition was looked at
-        by itself."""
+        """Raises RuntimeError if a column has another type or shape than before in this feed.
+
+        A producer checks its own partition only.
+        """
         assert self._reader is not None
         form = feed_columns.form(columns)
         feed, before = self._form
@@ -128,13 +131,13 @@ class DataFeed:
         self._form = self._reader.feed, form
 
     def _named(self, columns: Columns) -> Columns:
-        """The columns under the names that the program gave them, sorted as TensorFlowOnSpark does."""
+        """Returns the columns under the program's names for them, sorted as TensorFlowOnSpark does."""
         if not self._mapping:
             return columns
         return {self._mapping[name]: columns[name] for name in sorted(self._mapping)}
 
     def _take(self, most: int) -> Columns | None:
-        """Up to most records of _rest, of one form: another train may feed other columns."""
+        """Takes up to most records of one form from _rest: another train may feed other columns."""
         parts: list[Columns] = []
         count = 0
         form = feed_columns.form(self._rest[0]) if self._rest else {}
@@ -148,7 +151,7 @@ class DataFeed:
         return feed_columns.concatenated(parts) if parts else None
 
     def _gather(self, most: int, *, across: bool) -> Columns | None:
-        """Waits for records until there are most, or the epoch is over; across goes on into the next epoch."""
+        """Waits for up to most records, to the end of the epoch or with across of the feed; returns them."""
         while sum(map(feed_columns.rows, self._rest)) < most:
             if self._epoch_over is not None and not across:
                 break
@@ -163,14 +166,14 @@ class DataFeed:
     # ------------------------------------------------------- TensorFlowOnSpark
 
     def should_stop(self) -> bool:
-        """Whether no record comes any more; waits until that is known."""
+        """Reports whether the feed has no more records; waits until that is known."""
         reader = self._use(self._way or _NEXT)
         while not self._rest and not reader.over:
             self._more()
         return not self._rest
 
     def next_batch(self, batch_size: int) -> Any:
-        """The next records as a list, or with input_mapping as a dict of lists."""
+        """Returns the next records as a list, or with input_mapping as a dict of lists."""
         self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         if columns is None:
@@ -181,14 +184,14 @@ class DataFeed:
         return values[0] if self._single(columns) else list(zip(*values, strict=True))
 
     def batch_results(self, results: Sequence[Any]) -> None:
-        """Gives the results of the records of a batch, one for each, in their order; of inference."""
+        """Gives the results of a batch in inference, one for each record, in the records' order."""
         self.results(list(results))
 
     def results(self, batch: Any) -> None:
-        """Gives the results of the oldest batch that has none yet, or of several whole ones at once; of inference.
+        """Gives the results, in inference, of the oldest batch without results, or of several whole batches.
 
-        An array, or a list of results, becomes the column `prediction`; a dict of arrays a column for each name, and
-        so does a list of dicts.
+        An array, or a list of results, becomes the column `prediction`. A dict of arrays, or a list of dicts,
+        becomes a column for each name.
         """
         if self._answers is None:
             raise RuntimeError(
@@ -199,23 +202,23 @@ class DataFeed:
         self._answers.give(batch)
 
     def end(self) -> None:
-        """Reads no more; raises RuntimeError where a record of inference has no result. The runner uses it."""
+        """Ends the reading; RuntimeError if a record of inference has no result. The runner calls it."""
         if self._answers is not None:
             self._answers.end()
         self.terminate()
 
     def terminate(self) -> None:
-        """Reads no more: the source stops as soon as no worker reads."""
+        """Ends the reading: the source stops as soon as no worker reads."""
         unread, self._rest = sum(map(feed_columns.rows, self._rest)), []
         if self._reader is not None:
             self._reader.leave(unread)
 
     def _single(self, columns: Columns) -> bool:
-        """Whether they are one array without a name: DATA is an array, or an RDD of values."""
+        """Reports whether the columns are one array without a name: DATA is an array, or an RDD of values."""
         return list(columns) == [""]
 
     def _counted(self, columns: Columns | None) -> Columns | None:
-        """Counts a step; behind --steps the program reads no more."""
+        """Counts a step; after the last one of --steps it ends the reading."""
         if columns is not None and (steps := int(self.plan.get("steps") or 0)):
             self._steps += 1
             if self._steps == steps:
@@ -225,7 +228,7 @@ class DataFeed:
     # ------------------------------------------------------------- NumPy, JAX
 
     def next_numpy(self, batch_size: int) -> Any:
-        """The next records as arrays; None at the end of the feed."""
+        """Returns the next records as arrays; None at the end of the feed."""
         self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         return None if columns is None else self._bare(feed_columns.owned(columns))
@@ -234,7 +237,7 @@ class DataFeed:
         return next(iter(columns.values())) if self._single(columns) else columns
 
     def as_iterable(self, batch_size: int) -> _Epochs:
-        """Batches of arrays; each iteration is one epoch."""
+        """Returns an iterable of batches of arrays; each iteration is one epoch."""
         return _Epochs(self, batch_size)
 
     def _epoch(self, batch_size: int) -> Iterator[Any]:
@@ -255,7 +258,7 @@ class DataFeed:
         return f"the feed is over: it had {int(self.plan.get('epochs') or 1)} epochs; iterate over it ctx.epochs times"
 
     def _paired(self, columns: Columns) -> Any:
-        """(features, label) where a label was named, else features; one feature without its name."""
+        """Returns (features, label) if a label was named, otherwise features; one feature has no name."""
         label = self._label or self.plan.get("label") or None  # an array's only column is ""
         named = {name: values for name, values in columns.items() if name != label}
         features = next(iter(named.values())) if len(named) == 1 else named
@@ -266,7 +269,7 @@ class DataFeed:
     # ------------------------------------------------------------- TensorFlow
 
     def as_dataset(self, batch_size: int, label: str | None = None) -> Any:
-        """A tf.data.Dataset of batches: (features, label) where a label is named, here or by --label.
+        """Returns a tf.data.Dataset of batches: (features, label) if a label is named, here or by --label.
 
         batch_size is one worker's in plain iteration and the global one under a tf.distribute strategy, as in
         TensorFlow. A single feature column is a tensor, several are a dict.
@@ -291,7 +294,7 @@ class _Epochs:
 
 
 class _Shuffle:
-    """Draws batches at random from a buffer of so many records; 0: in their order."""
+    """A buffer of size records, from which batches are drawn at random. With size 0 they keep their order."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._size = size
@@ -302,7 +305,7 @@ class _Shuffle:
             self._random = np.random.default_rng(seed)
 
     def next(self, gather: Callable[[int], Columns | None], count: int) -> Columns | None:
-        """The next records, of those that gather gives."""
+        """Returns the next records, which it takes from gather."""
         if not self._size:
             return gather(count)
         held = feed_columns.rows(self._columns or {})
@@ -326,5 +329,5 @@ def _described(kind: tuple[str, tuple[int, ...]] | None) -> str:
 
 
 def _items(values: Any) -> Sequence[Any]:
-    """The rows of an array as a program expects them: Python's numbers, or arrays of its own."""
+    """Returns the rows of an array as a program expects them: Python's numbers, or arrays of its own."""
     return values.tolist() if values.ndim == 1 else list(values.copy())

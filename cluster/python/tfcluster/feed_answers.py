@@ -1,4 +1,4 @@
-"""The program's results of inference: matched to the records that it received, and given to their producers."""
+"""The program's results of inference, matched to the records that it received and sent to producers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from tfcluster.feed_reader import Reader
 
 PREDICTION = "prediction"  # the column of results without a name
-PATIENCE = 300.0  # seconds in which a program that has read all that comes gives a first result, in another thread
+PATIENCE = 300.0  # seconds for a first result from another thread, once the program waits for more records
 
 
 class Answers:
-    """Takes results in the order in which the program received the records. Methods may be called in any thread."""
+    """A receiver of results, in the order in which the program received the records.
+
+    Any thread may call its methods.
+    """
 
     def __init__(self, reader: Reader, task: str) -> None:
         self._reader = reader
         self._task = task
         self._lock = threading.Condition(threading.RLock())
-        self._giver = 0  # the thread that gave results last; 0: none did
+        self._giver = 0  # the thread that gave results last; 0: none yet
         self._batches: deque[int] = deque()  # records of each batch that the program has, without results
         self._answered_batches = 0
         self._begun = 0  # records of pieces[0] that have results
@@ -38,18 +41,21 @@ class Answers:
         self._memory: Memory | None = None
 
     def handed(self, rows: int) -> None:
-        """Notes a batch that the program receives."""
+        """Records that the program receives a batch."""
         with self._lock:
             self._batches.append(rows)
 
     def end(self) -> None:
-        """The program has ended: RuntimeError where a batch has no results."""
+        """Raises RuntimeError if a batch has no results. It is called when the program has ended."""
         with self._lock:
             if self._batches:
                 raise self._wrong(0, sum(self._batches))
 
     def await_some(self) -> None:
-        """No record comes before the program gives results: waits for them, if another thread may give some."""
+        """Waits for results, if another thread may give some; raises RuntimeError if none come.
+
+        No more records come before the program gives results.
+        """
         with self._lock:
             before = len(self._batches)
             patience = 0.0 if self._giver == threading.get_ident() else None if self._giver else PATIENCE
@@ -67,7 +73,7 @@ class Answers:
         return RuntimeError(f"main_fun gave {results:,} results for {records:,} records ({batch})")
 
     def give(self, values: Any) -> None:
-        """Takes the results of the oldest batch, or of several whole ones."""
+        """Takes the results of the oldest batch, or of several whole batches."""
         results = batch_of(values, self._wrong)
         with self._lock:
             if results.num_rows:
@@ -80,7 +86,7 @@ class Answers:
             self._send(results)
 
     def _answered(self, rows: int) -> None:
-        """Takes whole batches of so many records off those without results."""
+        """Removes whole batches of so many records from the batches without results."""
         sums = list(itertools.accumulate(self._batches))
         if rows not in sums and (rows or sums):
             raise self._wrong(rows, min(sums, key=lambda n: abs(n - rows), default=0))
@@ -89,7 +95,7 @@ class Answers:
             self._answered_batches += 1
 
     def _typed(self, results: Any) -> Any:
-        """The results with the names and types of the first ones."""
+        """Returns the results with the names and types of the first results."""
         import pyarrow as pa
 
         if self._schema is None:
@@ -115,7 +121,7 @@ class Answers:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _send(self, results: Any) -> None:
-        """Gives results to those who wait for them, as soon as a piece is complete."""
+        """Sends results to the producers that wait for them, as soon as a piece is complete."""
         import pyarrow as pa
 
         done = 0
@@ -133,7 +139,7 @@ class Answers:
             self._write(piece.feed, piece.number, piece.begin, whole)
 
     def _write(self, feed: int, piece: int, begin: int, results: Any) -> None:
-        """Writes results into slots, as the holder has room."""
+        """Writes results into slots, as the holder grants them."""
         try:
             link, memory = self._connected()
             for part in _parts(results, memory.slot_size):
@@ -158,7 +164,7 @@ class Answers:
 
 
 def batch_of(values: Any, wrong: Any) -> Any:
-    """Results as a record batch; wrong(results, records) is the error where columns differ in length."""
+    """Returns results as a record batch; wrong(results, records) is the error if columns differ in length."""
     import pyarrow as pa
 
     if isinstance(values, list | tuple) and values and all(isinstance(row, Mapping) for row in values):
@@ -181,7 +187,7 @@ def batch_of(values: Any, wrong: Any) -> Any:
         column, shape = _column(str(name), each)
         if columns and len(column) != len(columns[0]):
             raise wrong(len(column), len(columns[0]))
-        # the shape of a record, where it has one: the column is flat
+        # the shape of a record, if it has one: the column is flat
         metadata = {"shape": json.dumps(shape)} if shape is not None else None
         fields.append(pa.field(str(name), column.type, metadata=metadata))
         columns.append(column)
@@ -189,7 +195,7 @@ def batch_of(values: Any, wrong: Any) -> Any:
 
 
 def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Results of one name as an Arrow array in memory of its own; and their shape, if all have the same."""
+    """Returns results of one name as an Arrow array in its own memory; and their shape if all have one."""
     import numpy as np
     import pyarrow as pa
 
@@ -224,12 +230,12 @@ def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def _size_of_record(shape: Sequence[int]) -> int:
-    """The number of values of a record, of arrays with a shape."""
+    """Returns the number of values of a record, from the shape of an array of records."""
     return math.prod(shape[1:])
 
 
 def _objects(name: str, values: list[Any]) -> Any:
-    """Results of Python's types as an array of Arrow, of which each list may have another length."""
+    """Returns results of Python's types as an Arrow array. Its lists may have different lengths."""
     import numpy as np
 
     values = [np.asarray(v) if hasattr(v, "__array__") and not isinstance(v, np.generic) else v for v in values]

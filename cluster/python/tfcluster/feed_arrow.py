@@ -1,8 +1,9 @@
-"""Columns of Arrow in the types that are fed, and what is checked of them.
+"""Columns of Arrow in the types that are fed, and the checks of their values.
 
-Fed are numbers, bool, text, bytes, and lists of equal length of these, of any depth; a NumPy array of several
-dimensions is a list of fixed size for each of them. Spark's executors have no package tfcluster: this module is pickled
-by value, and imports the standard library, NumPy and pyarrow alone.
+Types that are fed are numbers, bool, text, bytes, and lists of these of equal length and any depth. A NumPy
+array of several dimensions has a list of fixed size for each dimension after the first. Spark's executors
+have no package tfcluster: this module is pickled by value, and imports the standard library, NumPy and
+pyarrow alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NULL = "NULL; fill or drop it (fillna, dropna)"
 
 
 class Unfit(ValueError):
-    """A value that cannot be fed as its column is."""
+    """A value that cannot be fed in its column."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -25,21 +26,21 @@ class Unfit(ValueError):
 
 
 def is_list(kind: Any) -> bool:
-    """Whether it is a list of variable or fixed size."""
+    """Reports whether a type is a list of variable or fixed size."""
     import pyarrow as pa
 
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def item(kind: Any) -> Any:
-    """The type of the values in lists of any depth."""
+    """Returns the type of the values in lists of any depth."""
     while is_list(kind):
         kind = kind.value_type
     return kind
 
 
 def family(kind: Any) -> str:
-    """Return bool, int, float, text or bytes, of values in lists, too; "" of what cannot be fed."""
+    """Returns the family of a type, or of its lists' values: bool, int, float, text, bytes; "" for others."""
     import pyarrow as pa
 
     kind = item(kind)
@@ -56,12 +57,15 @@ def family(kind: Any) -> str:
 
 
 def depth(kind: Any) -> int:
-    """How many lists the values are in."""
+    """Returns the number of nested lists around the values."""
     return 1 + depth(kind.value_type) if is_list(kind) else 0
 
 
 def plain_type(kind: Any) -> Any:
-    """The type that fitted makes of a column: of a dictionary that of its values, of a view what it is a view of."""
+    """Returns the type that fitted makes of a column.
+
+    A dictionary has the type of its values, a view the type that it views, a tensor that of lists.
+    """
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -87,14 +91,14 @@ def plain_type(kind: Any) -> Any:
 
 
 def _is(kind: Any, check: str) -> bool:
-    """A check of pyarrow.types that older versions, which have no such type, have not."""
+    """Makes a check of pyarrow.types; returns False in older versions, which lack the check and the type."""
     import pyarrow as pa
 
     return bool(getattr(pa.types, check, lambda kind: False)(kind))
 
 
 def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
-    """The shape of Arrow's tensors, whose values lie in C's order; None of other types."""
+    """Returns the shape of Arrow's tensors with values in C's order; None for other types."""
     if kind.extension_name != "arrow.fixed_shape_tensor" or kind.permutation not in (None, [*range(len(kind.shape))]):
         return None
     return tuple(kind.shape)
@@ -104,8 +108,11 @@ def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
 
 
 def fitted(column: Any, widths: list[int]) -> Any:
-    """An array of Arrow as it is fed, without a copy where it can be; Unfit where a value is NULL or a list has another
-    length. widths are the lengths of lists by depth, which the first column of several sets."""
+    """Returns an Arrow array as it is fed, without a copy if possible.
+
+    Raises Unfit if a value is NULL or a list has another length. widths are the lengths of lists by depth;
+    the first of several columns sets them.
+    """
     return _fitted(column, widths, 0, lambda at: at)
 
 
@@ -132,7 +139,7 @@ def _fitted(column: Any, widths: list[int], depth: int, row_of: Callable[[int], 
 
 
 def _other_length(column: Any, size: int | None, width: int) -> int | None:
-    """The first list that has another length than width; size is that of a fixed one."""
+    """Returns the index of the first list of another length than width, or None; size is a fixed list's."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -154,7 +161,7 @@ def _no_null(column: Any, row_of: Callable[[int], int]) -> None:
 
 
 def _decoded(column: Any) -> Any:
-    """The values of an encoded column."""
+    """Returns a column with its values decoded."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,7 +191,7 @@ def _decoded(column: Any) -> Any:
 
 
 def in_lists(flat: Any, width: int, rows: int) -> Any:
-    """Values as lists of one width."""
+    """Returns values as lists of one width."""
     import pyarrow as pa
 
     if width:
@@ -193,7 +200,7 @@ def in_lists(flat: Any, width: int, rows: int) -> Any:
 
 
 def of_shape(flat: Any, shape: Sequence[int]) -> Any:
-    """Values as an array of records, whose number is shape[0]; lists of fixed size for the other dimensions."""
+    """Returns values as an array of shape[0] records, with lists of fixed size for the other dimensions."""
     for depth in range(len(shape) - 1, 0, -1):
         rows = 1
         for size in shape[:depth]:
@@ -206,7 +213,7 @@ def of_shape(flat: Any, shape: Sequence[int]) -> Any:
 
 
 def check_binary(column: Any, binary: Mapping[str, Any], name: str) -> None:
-    """Unfit at bytes of another length than --binary says."""
+    """Raises Unfit if a column is not of bytes, or a value has another length than --binary gives."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -220,7 +227,10 @@ def check_binary(column: Any, binary: Mapping[str, Any], name: str) -> None:
 
 
 def count_nan(column: Any) -> int:
-    """The NaN in a column that was fitted. Most have none, which their sum tells at the speed of memory."""
+    """Returns the number of NaN in a fitted column.
+
+    Most columns have none. Their sum shows that at the speed of memory.
+    """
     import numpy as np
 
     flat = _floats(column)
@@ -229,7 +239,7 @@ def count_nan(column: Any) -> int:
 
 
 def refuse_nan(column: Any) -> None:
-    """Unfit at the first NaN of a column that was fitted."""
+    """Raises Unfit at the first NaN of a fitted column."""
     import numpy as np
 
     if count_nan(column):
@@ -238,7 +248,7 @@ def refuse_nan(column: Any) -> None:
 
 
 def _floats(column: Any) -> Any:
-    """The numbers of a column of floats; an empty array of others."""
+    """Returns the numbers of a column of floats; an empty array for other types."""
     import numpy as np
 
     if family(column.type) != "float":

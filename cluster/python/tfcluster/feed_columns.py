@@ -1,4 +1,4 @@
-"""Columns of a record batch as NumPy arrays, without a copy where their memory allows it."""
+"""Columns of a record batch as NumPy arrays, without a copy if their memory allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Form = dict[str, tuple[str, tuple[int, ...]]]  # type and shape of a record's va
 
 
 def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a batch, named as input_mapping or the plan says; arrays that refer to the batch's memory."""
+    """Returns the columns of a batch as arrays by name, with the plan's --binary and --cast.
+
+    Arrays of numbers refer to the batch's memory, except bool and values that --cast converts.
+    """
     import numpy as np
 
     found = {}
@@ -28,12 +31,12 @@ def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cast(values: Any, dtype: Any) -> Any:
-    """Floating-point values in another type; the rest as it is."""
+    """Returns floating-point values in another type; other values as they are."""
     return values.astype(dtype) if values.dtype.kind == "f" else values
 
 
 def array_of(column: Any) -> Any:
-    """A column as an array; lists of equal length, or of a fixed size, are its further dimensions."""
+    """Returns a column as an array; lists of equal length, or of a fixed size, are its further dimensions."""
     import numpy as np
 
     shape = [len(column)]
@@ -52,7 +55,7 @@ def array_of(column: Any) -> Any:
 
 
 def _binary(column: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Values of equal length as an array."""
+    """Returns bytes of equal length as an array of records with this type and shape."""
     import numpy as np
     import pyarrow as pa
 
@@ -67,7 +70,7 @@ def _binary(column: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 def concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One array for each column of several; the same objects where there is one part."""
+    """Returns one array for each column of several parts; a single part is returned as it is."""
     import numpy as np
 
     if len(parts) == 1:
@@ -76,22 +79,22 @@ def concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def cut(columns: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:
-    """Rows [begin, end) of the columns, as views."""
+    """Returns rows [begin, end) of the columns, as views."""
     return {name: values[begin:end] for name, values in columns.items()}
 
 
 def form(columns: Mapping[str, Any]) -> Form:
-    """What the records are."""
+    """Returns the form of the records."""
     return {name: (values.dtype.name, tuple(values.shape[1:])) for name, values in columns.items()}
 
 
 def rows(columns: Mapping[str, Any]) -> int:
-    """The number of rows."""
+    """Returns the number of rows."""
     return len(next(iter(columns.values()))) if columns else 0
 
 
 def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns as writable arrays with memory of their own. Arrays that have it are not copied."""
+    """Returns the columns as writable arrays with memory of their own. Arrays that have it are not copied."""
     import numpy as np
 
     def own(values: Any) -> Any:
@@ -101,7 +104,7 @@ def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copied(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return copies of the columns. Text is not copied, because no program writes into it."""
+    """Returns copies of the columns. Text is not copied, because no program writes into it."""
     import numpy as np
 
     return {name: values if values.dtype == object else np.array(values) for name, values in columns.items()}

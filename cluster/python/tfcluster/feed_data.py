@@ -1,4 +1,4 @@
-"""What a source of records is, and which columns it may have."""
+"""Sources of records, and the columns that they may have."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tfcluster.errors import UsageError
 
 
 class Source:
-    """Data of the notebook. total is the number of records, 0 where it is not known before it is read."""
+    """Data of the notebook. total is the number of records, 0 if it is unknown before the data is read."""
 
     unnamed = False  # one array
     once = False  # it cannot be read again
     total = 0
     slots = False  # its records are read by tasks of Spark, which need slots
     columns: tuple[str, ...] = ()
-    nan: Mapping[str, int] = {}  # the NaN of each column, in the last epoch that was read
+    nan: Mapping[str, int] = {}  # number of NaN of each column, in the last epoch that was read
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        """Delivers an epoch; returns the number of records. feed_link.Stopped where nothing more is taken."""
+        """Delivers an epoch; returns the number of records. feed_link.Stopped if no more are taken."""
         raise NotImplementedError
 
     def cancel(self) -> None:
         """Ends read, from another thread."""
 
     def waits(self) -> str:
-        """Return what read waits for before its next record, as far as that is known; "" for nothing."""
+        """Returns why read waits for its next record, as far as that is known; "" if it does not wait."""
         return ""
 
     def finish(self) -> Any:
-        """What inference made of the data, behind read."""
+        """Returns the value of inference, after read; None for other sources."""
 
 
 CASTS = {
@@ -48,7 +48,7 @@ FED = {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "st
 
 
 def check_spark(fields: Iterable[Any]) -> None:
-    """UsageError with the columns of Spark, as fields of its schema, that have types which cannot be fed."""
+    """Raises UsageError if columns of Spark, given as fields of a schema, have types that cannot be fed."""
     problems = []
     for field in fields:
         kind = field.dataType
@@ -65,20 +65,20 @@ def check_spark(fields: Iterable[Any]) -> None:
 
 
 def in_one(problems: list[str]) -> str:
-    """Problems as a message, which says in its first line how many there are."""
+    """Returns problems as a message. Its first line has the number of further problems."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return "\n".join([problems[0] + more, *problems[1:]])
 
 
 class Words(NamedTuple):
-    """How a column of the notebook's data is called in the library that it is of."""
+    """The words for a column of the notebook's data, in the terms of its library."""
 
     data: str  # the variable
     name: str  # of the column; "" of an array
     library: str
 
     def remedy(self, kind: Any) -> str:
-        """What to do about a column of a type of the library's, or of Arrow, that is not fed."""
+        """Returns the remedy for a column of a type, of the library or of Arrow, that is not fed."""
         column = f"{self.data}[{json.dumps(self.name)}]" if self.name else self.data
         library = self.library if self.library in ("pandas", "pyarrow") else "numpy"
         named = str(kind)
@@ -88,7 +88,7 @@ class Words(NamedTuple):
         return "cast it to a number or string"
 
     def missing(self) -> str:
-        """Return what to do about a value that is missing."""
+        """Returns the words for a missing value, with the remedy."""
         return "NULL; fill or drop it" + _FILL.get(self.library, "")
 
 
@@ -98,7 +98,7 @@ _DATES = {
     "pyarrow": 'cast it, as in {column}.cast("int64")',
     "numpy": 'cast it, as in {column}.astype("int64")',
 }
-# By what the name of a type begins with: those of NumPy, pandas and Arrow.
+# By the beginning of a type's name, in NumPy, pandas and Arrow.
 _REMEDIES = (
     ("datetime64", _DATES),
     ("timedelta64", _DATES),
@@ -148,7 +148,10 @@ _REMEDIES = (
 
 
 def chosen(given: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
-    """The columns to feed: those of --columns, and the label. A name may have commas, which are also between names."""
+    """Returns the columns to feed: --columns and the label. Raises UsageError if the data does not have one.
+
+    A name may contain commas, which also separate names.
+    """
     there = list(there)
     names = [name for text in given for name in named(text, there)]
     wanted = [*names, *([plan["label"]] if plan.get("label") and plan["label"] not in names else [])]
@@ -159,11 +162,11 @@ def chosen(given: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) 
 
 
 def named(text: str, there: Iterable[str]) -> list[str]:
-    """The columns that an option names."""
+    """Returns the columns that an option names."""
     return [text] if text in there else [name for part in text.split(",") if (name := part.strip())]
 
 
 def no_column(option: str, name: str, there: Iterable[str]) -> UsageError:
-    """The error of an option that names a column which the data does not have."""
+    """Returns the error of an option that names a column outside the data."""
     known = ", ".join(filter(None, map(str, there)))
     return UsageError(f"{option} {name}: there is no " + (f"such column; choose from {known}" if known else "column"))

@@ -1,10 +1,10 @@
 """A feed as a tf.data.Dataset.
 
-Batches are handed to TensorFlow as they come, and cut to the program's size in C++: one call of Python for thousands of
-records. Each is copied once, for TensorFlow alone: it writes into memory that it was lent. from_generator wraps an
-array without a copy in a buffer that no kernel may write to (OwnsMemory is false, py_func.cc); of a batch that is a
-slice of it (rebatch_dataset_op.cc) the buffer does not say so any more (SubBuffer, tensor.cc), and an element-wise
-kernel that is the last to use it puts its result there.
+Batches are handed to TensorFlow as they come, and cut to the program's size in C++: one call of Python for
+thousands of records. Each batch is copied once, for TensorFlow alone, because TensorFlow writes into memory
+that it was lent. from_generator wraps an array without a copy, in a buffer that no kernel may write to
+(OwnsMemory is false, py_func.cc). A batch that is a slice of it (rebatch_dataset_op.cc) has a buffer without
+that mark (SubBuffer, tensor.cc), and an element-wise kernel that is the last to use it puts its result there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DataFeed = Any  # tfcluster.feed.DataFeed, which imports this module
 
 
 def make(feed: DataFeed, batch_size: int) -> Any:
-    """The dataset of feed.as_dataset."""
+    """Returns the dataset of feed.as_dataset."""
     import tensorflow as tf
 
     if not tf.executing_eagerly():
@@ -65,7 +65,7 @@ def _drops(feed: DataFeed) -> bool:
 
 
 def _first(feed: DataFeed) -> dict[str, Any]:
-    """Waits for the first records, which show types and shapes; they stay where they are."""
+    """Waits for the first records and returns them, for their types and shapes. They remain to be read."""
     while not feed._rest:
         if not feed._more() or feed._epoch_over is not None:
             raise RuntimeError(
@@ -76,7 +76,7 @@ def _first(feed: DataFeed) -> dict[str, Any]:
 
 
 def _element(feed: DataFeed, columns: dict[str, Any], weight: float | None) -> Any:
-    """What the program gets of records; with a weight as (features, label, weight)."""
+    """Returns records as an element for the program; with a weight it is (features, label, weight)."""
     import numpy as np
 
     element = feed._paired(feed_columns.copied(columns))
@@ -91,7 +91,7 @@ def _spec(tf: Any, values: Any) -> Any:
     return tf.TensorSpec(shape=(None, *values.shape[1:]), dtype=dtype)
 
 
-_PEEKED = 8  # batches that an iteration may have taken, and be given up, as if it had not begun
+_PEEKED = 8  # batches that an iteration may have read, so that its records can still be taken back
 
 
 def _patch_once(module: ModuleType) -> None:
@@ -101,9 +101,11 @@ def _patch_once(module: ModuleType) -> None:
 
 
 def patch_reset(module: ModuleType) -> None:
-    """Has Keras' fit and evaluate begin with the first record: under a strategy they take a batch to build the model,
-    and reset the iterator then. The evaluation of an epoch resets an iterator of its own: that is no reason to read the
-    records of training again."""
+    """Makes Keras' fit and evaluate begin with the first record.
+
+    Under a strategy they take a batch to build the model, and then reset the iterator. The evaluation of an
+    epoch resets an iterator of its own: this does not make training read its records again.
+    """
     reset = module.EpochIterator.reset
 
     @functools.wraps(reset)
@@ -116,8 +118,11 @@ def patch_reset(module: ModuleType) -> None:
 
 
 def patch_warning(module: ModuleType) -> None:
-    """Has Keras warn that the data ran out only where it was asked for steps_per_epoch: it warns at the end of every
-    dataset whose number of batches it does not know in advance, and an epoch of a feed ends where its source does."""
+    """Makes Keras warn that the data of a feed ran out only if the program gave steps_per_epoch.
+
+    Keras warns at the end of every dataset with a number of batches that it does not know in advance, and an
+    epoch of a feed ends where its source does.
+    """
     warn = getattr(module.EpochIterator, "_interrupted_warning", None)
     if warn is None:
         return
@@ -132,7 +137,7 @@ def patch_warning(module: ModuleType) -> None:
 
 
 def _read_by(iterator: Any) -> Iterator[_Steps]:
-    """The feeds whose datasets an iterator of Keras reads, also through other datasets and a strategy."""
+    """Yields the feeds that an iterator of Keras reads, also through other datasets and a strategy."""
     datasets = [getattr(iterator.data_adapter, "_dataset", None)]
     while datasets:
         dataset = datasets.pop()
@@ -144,15 +149,18 @@ def _read_by(iterator: Any) -> Iterator[_Steps]:
 
 
 def _answered(feed: DataFeed, batch_size: int) -> Iterator[Any]:
-    """The batches of inference, as the program is to answer them."""
+    """Yields the batches of inference, each of which the program must answer."""
     while (columns := feed._gather(batch_size, across=False)) is not None:
         yield _element(feed, columns, None)
     feed._epoch_over = None
 
 
 class _Steps:
-    """One epoch at a time: elements gives its records as they come; tail a last batch with one record more, where
-    other workers have no record for another batch. TensorFlow calls both from threads of its own."""
+    """The records of a feed, one epoch at a time.
+
+    elements yields the records as they come. In an evaluation tail yields a last batch with one record more,
+    if other workers have no record for another batch. TensorFlow calls both from threads of its own.
+    """
 
     def __init__(self, feed: DataFeed, batch_size: int) -> None:
         self._feed = feed
@@ -161,21 +169,21 @@ class _Steps:
         # Guarded by _lock.
         self._iteration = 0
         self._given: list[Columns] | None = None  # records of this iteration; None: too many to be taken back
-        self._ended: EpochOver | None = None  # the end of the epoch that this iteration has come to
+        self._ended: EpochOver | None = None  # the end of the epoch, once this iteration has reached it
         self._tail: Columns | None = None
 
     def rewind(self) -> None:
-        """Takes back what an iteration was given that looked at the first records alone."""
+        """Takes back the records of an iteration that has read only the first ones."""
         with self._lock:
             self._take_back(ended=True)
 
     def over(self) -> bool:
-        """Whether the iteration has come to the end of its epoch, or of what the program reads."""
+        """Reports whether the iteration has reached the end of its epoch, or the program reads no more."""
         with self._lock:
             return self._ended is not None or self._feed.over
 
     def _take_back(self, *, ended: bool) -> None:
-        """Takes back what the last iteration was given, also of one that came to its end. Called with _lock held."""
+        """Takes back the last iteration's records, with ended also after its end. Called with _lock held."""
         if self._given is not None and (ended or self._ended is None):
             feed = self._feed
             feed._steps -= sum(map(feed_columns.rows, self._given))
@@ -186,7 +194,7 @@ class _Steps:
         self._given, self._ended, self._tail = [], None, None
 
     def elements(self, pad: bool) -> Iterator[Any]:
-        """The records of the next epoch."""
+        """Yields the records of the next epoch."""
         feed = self._feed
         with self._lock:
             self._take_back(ended=False)
@@ -224,7 +232,7 @@ class _Steps:
                 yield _element(feed, row, 0)
 
     def _next(self, mine: int) -> Columns | None:
-        """The next records of the epoch; None at its end, and if another iteration has begun."""
+        """Returns the next records of the epoch; None at its end, and if another iteration has begun."""
         feed = self._feed
         if mine != self._iteration or self._ended is not None:
             return None
@@ -243,7 +251,7 @@ class _Steps:
         return columns if feed_columns.rows(columns) else None
 
     def _limited(self, columns: Columns) -> Columns:
-        """The records as far as --steps goes; behind that the program reads no more."""
+        """Returns the records up to the last of --steps; after it the program reads no more."""
         feed = self._feed
         limit = int(feed.plan.get("steps") or 0) * self._size
         if limit and feed._steps + feed_columns.rows(columns) >= limit:
@@ -255,7 +263,7 @@ class _Steps:
         return columns
 
     def tail(self, pad: bool) -> Iterator[Any]:
-        """The batch behind those of elements, if there is one."""
+        """Yields the batch after those of elements, if there is one."""
         with self._lock:
             tail, self._tail = self._tail, None
         if tail is not None:

@@ -12,7 +12,7 @@ from tfcluster.errors import UsageError
 
 
 def columns_of(frame: Any, given: Sequence[str], plan: Mapping[str, Any]) -> list[str]:
-    """The columns of a DataFrame that are fed; UsageError where they cannot be."""
+    """Returns the columns of a DataFrame that are fed; raises UsageError if they cannot be."""
     if getattr(frame, "isStreaming", False):
         raise UsageError("it is a stream, which has no end: give a DataFrame of what there is (spark.read)")
     feed_tables.distinct(frame.columns)
@@ -22,8 +22,11 @@ def columns_of(frame: Any, given: Sequence[str], plan: Mapping[str, Any]) -> lis
 
 
 def numbered(frame: Any, names: Sequence[str]) -> Any:
-    """Some columns under their numbers: Spark takes names with dots for fields of structs, and text with a collation,
-    char and varchar for types of their own."""
+    """Returns a DataFrame of some columns, which have their numbers as names.
+
+    Spark takes names with dots for fields of structs, and text with a collation, char and varchar for types
+    of their own.
+    """
     columns = []
     for number, name in enumerate(names):
         column = "`" + name.replace("`", "``") + "`"
@@ -34,7 +37,7 @@ def numbered(frame: Any, names: Sequence[str]) -> Any:
 
 
 class SparkFrame(feed_data.Source):
-    """A DataFrame, of a classic session or of Spark Connect: each partition is delivered by its task of Spark."""
+    """A DataFrame, of a classic session or of Spark Connect. Spark's task of a partition delivers it."""
 
     slots = True
 

@@ -1,7 +1,7 @@
 """The socket and the memory of a feed: see package cluster/feed/intake for the messages.
 
-Spark's executors have no package tfcluster: this module is pickled by value, and imports the standard library and
-pyarrow alone.
+Spark's executors have no package tfcluster: this module is pickled by value, and imports the standard library
+and pyarrow alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 FAULT = "this is a fault of tfcluster: report it with the output of %tfcluster doctor"
 """The end of an error that only tfcluster itself can cause; the same as in package cluster/fault."""
 
-_HELLO = 10.0  # seconds until a socket that exists takes the connection
+_HELLO = 10.0  # seconds for a socket that exists to take the connection
 _CHUNK = 1 << 16
 _WHY = "it has ended, or it did not accept this program; its log says why"
 
 
 class Stopped(Exception):
-    """The holder takes no more records; reason is "" where every program has what it wants."""
+    """The holder takes no more records. reason is "" if every program has all records that it wants."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 
 class Link:
-    """A connection to a holder. One thread reads; send may be called from any, also from a finalizer."""
+    """A connection to a holder. One thread reads; any thread may call send, also a finalizer."""
 
     _peer = "the process of tfcluster on this executor (its agent)"
 
@@ -58,7 +58,7 @@ class Link:
         return connected
 
     def _more(self) -> None:
-        """Reads once."""
+        """Reads from the socket once."""
         data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
         self._files.extend(files)
         if flags & socket.MSG_CTRUNC:
@@ -81,12 +81,12 @@ class Link:
                 while self._outbox:
                     self._socket.sendall(self._outbox.popleft())
             except OSError:
-                self._outbox.clear()  # the next read says that the holder is gone
+                self._outbox.clear()  # the next read reports that the connection is lost
             finally:
                 self._sending.release()
 
     def receive(self) -> dict[str, Any]:
-        """Waits for the next message; Stopped when the holder is gone."""
+        """Waits for the next message; Stopped if the holder takes no more or the connection is lost."""
         while (at := self._received.find(b"\n")) < 0:
             self._wait()
         line = bytes(self._received[:at])
@@ -97,7 +97,7 @@ class Link:
         return message
 
     def _wait(self) -> None:
-        """Waits for something more; Stopped when the holder is gone."""
+        """Waits for more data; raises Stopped if the connection is lost."""
         try:
             self._more()
         except EOFError:
@@ -106,13 +106,13 @@ class Link:
             raise Stopped(f"{self._peer} has closed the connection ({e}): {_WHY}") from e
 
     def waits(self) -> bool:
-        """Whether receive would return at once."""
+        """Reports whether receive would return at once."""
         arrived = select.poll()  # select.select refuses descriptors from 1024 on
         arrived.register(self._socket, select.POLLIN)
         return b"\n" in self._received or bool(arrived.poll(0))
 
     def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
-        """Maps the memory whose descriptor came with a message."""
+        """Maps the memory from the descriptor that came with a message."""
         fd = self._files.popleft()
         try:
             return Memory(fd, int(message["size"]), int(message["slots"]), writable)
@@ -136,26 +136,29 @@ class Memory:
         self.slots = slots
         self.slot_size = size // slots
         self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, access)
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)  # few page faults: every producer maps the memory anew
 
     def slot(self, number: int, size: int | None = None) -> memoryview:
-        """The memory of a slot, from its beginning."""
+        """Returns the memory of a slot, from its beginning."""
         begin = number * self.slot_size
         return memoryview(self._map)[begin : begin + (self.slot_size if size is None else size)]
 
     def close(self) -> None:
-        """Unmaps the segment, unless something refers to it yet."""
+        """Unmaps the segment, unless something still refers to it."""
         with contextlib.suppress(BufferError):
             self._map.close()
 
 
 class Carried(Link):
-    """A connection to a holder on another host, which the driver carries: batches follow the lines."""
+    """A connection to a holder on another host, which the driver carries.
+
+    Batches follow the lines, so that one thread alone sends.
+    """
 
     def __init__(self, route: Mapping[str, str]) -> None:
         self._peer = f"the driver at {route['address']}, which carries the connection to an executor,"
-        self._inbox: deque[dict[str, Any]] = deque()  # came before results that were asked for
+        self._inbox: deque[dict[str, Any]] = deque()  # messages that came before the results of a fetch
         self._slots: _Buffer | None = None
         super().__init__(route)
 
@@ -181,18 +184,18 @@ class Carried(Link):
         self._received += data
 
     def send(self, op: str, **fields: Any) -> None:
-        """Sends a message; what is in the slot follows "put"."""
+        """Sends a message; the content of the slot follows "put"."""
         super().send(op, **fields)
         if op == "put" and self._slots is not None:
-            with contextlib.suppress(OSError):  # the next read says that the holder is gone
+            with contextlib.suppress(OSError):  # the next read reports that the connection is lost
                 self._socket.sendall(self._slots.slot(0)[: fields["bytes"]])
 
     def receive(self) -> dict[str, Any]:
-        """Waits for the next message; Stopped when the holder is gone."""
+        """Waits for the next message; Stopped if the holder takes no more or the connection is lost."""
         return self._inbox.popleft() if self._inbox else super().receive()
 
     def fetch(self, slot: int) -> memoryview:
-        """Asks for the results in a slot."""
+        """Asks for the results in a slot and returns them."""
         self.send("fetch", slot=slot)
         while (message := super().receive())["op"] != "bytes":
             self._inbox.append(message)
@@ -203,29 +206,29 @@ class Carried(Link):
         return memoryview(body)
 
     def waits(self) -> bool:
-        """Whether receive would return at once."""
+        """Reports whether receive would return at once."""
         import ssl
 
         self._socket.settimeout(0)
-        try:  # a socket of TLS may have something that is no data
+        try:  # a socket of TLS may have received a record without data
             while not self._inbox and b"\n" not in self._received:
                 self._more()
         except ssl.SSLWantReadError:
             return False
         except (OSError, EOFError):
-            pass  # receive says so
+            pass  # receive reports it
         finally:
             self._socket.settimeout(None)
         return True
 
     def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
-        """Memory of this process, like a holder's: it has one batch at a time."""
+        """Returns memory of this process in place of the holder's. It has one batch at a time."""
         self._slots = _Buffer(self, int(message["size"]), int(message["slots"]))
         return self._slots
 
 
 class _Buffer(Memory):
-    """One slot, into which batches are written before they are sent."""
+    """One slot for a batch that is to be sent."""
 
     def __init__(self, link: Carried, size: int, slots: int) -> None:
         self.slots = slots
@@ -234,26 +237,26 @@ class _Buffer(Memory):
         self._memory = bytearray(self.slot_size)
 
     def slot(self, number: int, size: int | None = None) -> memoryview:
-        """The memory to write to; with a size the results in a slot of the holder."""
+        """Returns the memory to write to; with a size the results in a slot of the holder."""
         return memoryview(self._memory) if size is None else self._link.fetch(number)
 
     def close(self) -> None:
-        """Nothing else refers to the memory."""
+        """Does nothing: nothing else refers to the memory."""
 
 
-# Seconds without an answer after which a host is given up.
+# A host is given up after 5 s without data and 3 probes without an answer, one each 5 s.
 _LOST = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
 def _tls(route: Mapping[str, str]) -> Any:
-    """What proves that this is a producer of the feed, and the driver's part that it is the driver."""
+    """Returns the TLS context by which a producer of the feed and the driver prove their identity."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["tfcluster-feed"])
     context.load_verify_locations(cadata=route["authority"])
-    with tempfile.TemporaryFile() as file:  # ssl reads files alone; this one has no name, and mode 0600
+    with tempfile.TemporaryFile() as file:  # ssl reads only files; this one has no name, and mode 0600
         file.write((route["certificate"] + route["key"]).encode())
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")

@@ -1,4 +1,4 @@
-"""The notebook's end of a feed: what DATA is, and the threads that read what is in the notebook's memory."""
+"""The notebook's end of a feed: the sources for DATA, and the threads that read the notebook's own data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BINARY = re.compile(r"^(.+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
 
 
 def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """--binary image:uint8[28,28,1] as dtype, shape and number of bytes by column."""
+    """Returns --binary image:uint8[28,28,1] as dtype, shape and number of bytes by column."""
     import numpy as np
 
     found = {}
@@ -42,7 +42,7 @@ def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def describe(value: Any, plan: Mapping[str, Any]) -> Source:
-    """The source that a value is; UsageError where it cannot be fed."""
+    """Returns the source of a value's records; raises UsageError if it cannot be fed."""
     if feed_tables.library(value) == "pyspark":  # tasks of Spark read it, with their own pyarrow
         return _of_spark(value, plan)
     if importlib.util.find_spec("pyarrow") is None:
@@ -73,7 +73,7 @@ def _of_spark(value: Any, plan: Mapping[str, Any]) -> Source:
 
 
 class Parts(Source):
-    """Data in the notebook's memory: part(begin, end) is a record batch of it. Every holder has a thread."""
+    """Data in the notebook's memory. part(begin, end) returns a record batch. Each holder has a thread."""
 
     def __init__(self, total: int, width: float, part: Callable[[int, int], Any]) -> None:
         self.total = total
@@ -113,7 +113,7 @@ class Parts(Source):
     def _deliver(
         self, order: Mapping[str, Any], epoch: int, count: int, batches: Callable[[int], Iterator[Any]]
     ) -> int:
-        """Delivers partitions, of which each thread takes the next one; returns the number of records."""
+        """Delivers partitions: each thread takes the next one. Returns the number of records."""
         numbers, lock = iter(range(count)), threading.Lock()
         total, problems = 0, []
 
@@ -154,18 +154,20 @@ class Records(Parts):
 
 
 def _kept(batch: Any) -> Any:
-    """Return a copy of a batch: its iterator may fill the same array again for the next batch."""
+    """Returns a copy of a batch: its iterator may fill the same array again for the next batch."""
     if isinstance(batch, Mapping):
         return {name: _kept(values) for name, values in batch.items()}
     return batch.copy() if feed_tables.library(batch) in ("numpy", "pandas") else batch
 
 
 class Batches(Parts):
-    """An iterator of batches, each of which is a table. It is read once; the first batch that has records shows the
-    columns, their types and shapes."""
+    """An iterator of batches. Each batch is a table.
+
+    It is read once. The first batch with records shows the columns, their types and shapes.
+    """
 
     once = True
-    taken: list[tuple[int, Any]] | None = None  # every batch with its partition, in their order, if that is wanted
+    taken: list[tuple[int, Any]] | None = None  # all batches with their partitions, in order, for inference
 
     def __init__(self, batches: Iterator[Any], plan: Mapping[str, Any]) -> None:
         super().__init__(0, 1, lambda begin, end: None)
@@ -209,7 +211,7 @@ class Batches(Parts):
             yield records
 
     def _like_first(self, batch: Any) -> Any:
-        """A batch as a record batch of the first one's columns and types; Refused where it is not like it."""
+        """Returns a batch as a record batch of the first one's columns and types; Refused if it differs."""
         import pyarrow as pa
 
         where = f"batch {self._number:,}"

@@ -1,7 +1,7 @@
 """A producer of inference: it delivers the batches of a partition and takes the results of its records back.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_link, feed_arrow and
-feed_source, and imports the standard library, NumPy, pyarrow and pyspark alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link,
+feed_arrow and feed_source, and imports the standard library, NumPy, pyarrow and pyspark alone.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def exchange(
     pairs: Iterable[tuple[Any, Any]],
     nan: collections.Counter[str] | None = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Delivers the first of each pair of batches; yields the second with results, a part at a time, in their order.
+    """Delivers the first of each pair of batches; yields the second with results, in parts, in their order.
 
-    nan gets the number of NaN of each column. Stopped is raised where the holder takes no more.
+    nan gets the number of NaN of each column. Stopped is raised if the holder takes no more.
     """
     besides: deque[Any] = deque()
 
@@ -69,17 +69,18 @@ def exchange(
 
 
 class _Exchange:
-    """One partition's connection: batches go, results come, both in their order."""
+    """One partition's connection. It sends batches and receives results, both in the order of the records."""
 
     def __init__(self, link: Link, memory: Memory) -> None:
         self._link = link
         self._memory = memory
         self._granted: list[int] = []
-        self._owed: deque[tuple[Any, int]] = deque()  # what is beside each batch without all results, and its records
+        # Of each batch without all results, the batch beside it and the number of its records.
+        self._owed: deque[tuple[Any, int]] = deque()
         self._ready: deque[tuple[Any, Any]] = deque()
 
     def run(self, batches: Iterator[Any], besides: deque[Any]) -> Iterator[tuple[Any, Any]]:
-        """Delivers everything and waits for all results."""
+        """Delivers all batches and yields all results."""
         for _ in range(_AHEAD):
             self._link.send("slot")
         pieces = 0
@@ -114,7 +115,7 @@ class _Exchange:
                 raise Refused(f"the executor's agent answered {op!r} instead of results; {FAULT}")
 
     def _results(self, message: dict[str, Any]) -> tuple[Any, Any]:
-        """Reads results and gives their slot back."""
+        """Reads results and frees their slot; returns the batch beside them, and the results."""
         import pyarrow as pa
 
         slot, begin, end = int(message["slot"]), int(message["begin"]), int(message["end"])
@@ -134,23 +135,23 @@ class _Exchange:
 
 
 class Stage(NamedTuple):
-    """What a stage of inference does with the columns of a DataFrame, which have their numbers for names."""
+    """The columns of a stage of inference. In the stage's DataFrame they have their numbers as names."""
 
     names: Sequence[str]
     feed: Sequence[int]  # numbers of the columns that are fed
-    keep: Sequence[int]  # of those that the value has
+    keep: Sequence[int]  # numbers of the columns that the value has
 
     @property
     def kept(self) -> list[str]:
-        """The names of the columns that the value has."""
+        """Returns the names of the columns that the value has."""
         return [self.names[n] for n in self.keep]
 
 
 def spark_stage(order: Order, stage: Stage) -> Any:
-    """The function for mapInArrow: it yields the columns to keep, the results as bytes, and STATUS in a last row.
+    """Returns the function for mapInArrow: it yields columns to keep, results as bytes, and a row of STATUS.
 
-    The types of the results are not known before the program has given some, and a stage's must be: results are bytes
-    here, and columns after unpack.
+    The types of a stage must be known before it runs, and the types of the results are known only after the
+    program has given some. So results are bytes here, and columns after spark_unpack.
     """
     names = [STATUS, *map(str, stage.keep), RESULT]
 
@@ -183,7 +184,7 @@ def spark_stage(order: Order, stage: Stage) -> Any:
                     [pa.nulls(results.num_rows, pa.string()), *beside.columns, packed(results)], names=names
                 )
             status["whole"] = True
-        except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+        except Refused as e:  # returned: Spark would try again after an exception, and hide it in its own
             status["refused"] = str(e)
         except Stopped as e:
             status["stopped"] = e.reason
@@ -198,14 +199,14 @@ def spark_stage(order: Order, stage: Stage) -> Any:
 
 
 def check_names(results: Any, keep: Sequence[str]) -> None:
-    """Refused where a result has the name of a column that is kept."""
+    """Raises Refused if a result has the name of a column that is kept."""
     for name in results.schema.names:
         if name in keep:
             raise Refused(f"main_fun's result {name!r} is also a column of DATA: rename it, or name others by --keep")
 
 
 def spark_unpack(schema: bytes, keep: Sequence[str]) -> Any:
-    """The function for mapInArrow behind spark_stage: the columns to keep, and those of the results."""
+    """Returns the function for mapInArrow after spark_stage: it yields the kept and the results' columns."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -220,13 +221,13 @@ def spark_unpack(schema: bytes, keep: Sequence[str]) -> Any:
 
 
 def shape_of(field: Any) -> tuple[int, ...] | None:
-    """The shape of a result, if all have the same."""
+    """Returns the shape of a result; None if the results have different shapes."""
     said = (field.metadata or {}).get(b"shape")
     return None if said is None else tuple(json.loads(said))
 
 
 def _layout(schema: Any) -> Any:
-    """A NumPy type for the results of a record; None where their size differs."""
+    """Returns a NumPy type for the results of a record; None if their size differs."""
     import numpy as np
 
     fields = []
@@ -240,7 +241,7 @@ def _layout(schema: Any) -> Any:
 
 
 def array_of(column: Any, field: Any) -> Any:
-    """Results as a NumPy array; of one dimension and objects where their size differs."""
+    """Returns results as a NumPy array; it has one dimension and objects if their shapes differ."""
     import numpy as np
 
     shape = shape_of(field)
@@ -253,7 +254,7 @@ def array_of(column: Any, field: Any) -> Any:
 
 
 def packed(results: Any) -> Any:
-    """The results of each record as bytes."""
+    """Returns the results of each record as bytes."""
     import numpy as np
     import pyarrow as pa
 
@@ -271,13 +272,13 @@ def packed(results: Any) -> Any:
 
 
 def unpacked(column: Any, schema: Any) -> list[Any]:
-    """The columns of results that packed made bytes of."""
+    """Returns the columns of results from the bytes of packed."""
     import numpy as np
     import pyarrow as pa
 
     layout = _layout(schema)
     if layout is None:
-        rows = [pickle.loads(each) for each in column.to_pylist()]  # bytes of packed
+        rows = [pickle.loads(each) for each in column.to_pylist()]  # made by packed
         return [pa.array([row[n] for row in rows], field.type) for n, field in enumerate(schema)]
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int64 if pa.types.is_large_binary(column.type) else np.int32)
     begin = int(offsets[column.offset]) if len(column) else 0
@@ -286,7 +287,7 @@ def unpacked(column: Any, schema: Any) -> list[Any]:
 
 
 def nested(values: Any) -> Any:
-    """A NumPy array as an Arrow array of lists of equal length."""
+    """Returns a NumPy array as an Arrow array of lists of equal length."""
     import numpy as np
     import pyarrow as pa
 
@@ -294,12 +295,12 @@ def nested(values: Any) -> Any:
 
 
 def spark_column(column: Any) -> Any:
-    """An Arrow array with a type that Spark has."""
+    """Returns an Arrow array with a type that Spark has."""
     return column.cast(spark_type(column.type))
 
 
 def spark_type(kind: Any) -> Any:
-    """The type of Spark's that takes the values of an Arrow type."""
+    """Returns the Arrow type that Spark has for the values of an Arrow type."""
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""The notebook's end of inference: what was fed, with the results of its records, as the same kind of object."""
+"""The notebook's end of inference: the fed data with the results of its records, as an object of its kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from tfcluster.feed_source import Refused
 
 
 def of(value: Any, source: feed_data.Source, plan: Mapping[str, Any], again: bool) -> feed_data.Source:
-    """The source of inference over a value that source can feed; again: --output may have been written before."""
+    """Returns the source of inference over a value that source can feed.
+
+    again: --output may have been written before.
+    """
     if feed_tables.library(value) == "pyspark":
         return SparkPredictions(value, plan, again)
     assert isinstance(source, feed_notebook.Parts)
@@ -41,14 +44,14 @@ def of(value: Any, source: feed_data.Source, plan: Mapping[str, Any], again: boo
 
 
 def text(value: Any) -> str:
-    """What a cell shows of a value."""
-    if type(value).__module__.startswith("pyspark."):  # whose repr may run a job
+    """Returns the text that a cell shows for a value."""
+    if type(value).__module__.startswith("pyspark."):  # its repr may run a job
         return f"DataFrame[{', '.join(f'{name}: {kind}' for name, kind in value.dtypes)}]"
     return repr(value)
 
 
 def _kept(plan: Mapping[str, Any], there: Iterable[str]) -> list[str]:
-    """The columns of DATA that the value has."""
+    """Returns the columns of DATA that the value has."""
     there = list(map(str, there))
     keep = [name for text in plan.get("keep") or () for name in feed_data.named(text, there)]
     for name in keep:
@@ -58,7 +61,7 @@ def _kept(plan: Mapping[str, Any], there: Iterable[str]) -> list[str]:
 
 
 def _same(schemas: Sequence[Any]) -> Any:
-    """The schema of all results; None where there are none."""
+    """Returns the schema of all results; None if there are none. RuntimeError if their schemas differ."""
     for schema in schemas[1:]:
         if not schema.equals(schemas[0], check_metadata=True):
             one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (schemas[0], schema))
@@ -72,33 +75,33 @@ def _same(schemas: Sequence[Any]) -> Any:
 
 
 class _Kind:
-    """How results are joined with one kind of value: a dict of NumPy arrays by name is given for each."""
+    """A kind of value, with which results are joined. joined takes the results as NumPy arrays by name."""
 
     def __init__(self, keep: Sequence[str]) -> None:
         self.keep = keep
 
     def value(self, results: list[list[Any]]) -> Any:
-        """The value, from the results of each partition."""
+        """Returns the value, from the results of each partition."""
         return self.joined(_arrays([batch for part in results for batch in part]))
 
     def joined(self, results: dict[str, Any]) -> Any:
-        """The value, from all results."""
+        """Returns the value, from all results."""
         raise NotImplementedError
 
     def table(self, value: Any) -> Any:
-        """The value as an Arrow table."""
+        """Returns the value as an Arrow table."""
         raise NotImplementedError
 
 
 def _kind_of(value: Any, plan: Mapping[str, Any]) -> _Kind:
-    """How results are joined with a table of the notebook."""
+    """Returns the kind of a table of the notebook."""
     if hasattr(value, "num_rows"):
         return _Table(value, plan)
     return _Frame(value, plan) if hasattr(value, "iloc") else _Arrays(value, plan)
 
 
 def _arrays(results: list[Any]) -> dict[str, Any]:
-    """The results by name; without a record nothing tells their type."""
+    """Returns the results by name. Without a record names and types are unknown: an empty `prediction`."""
     import numpy as np
 
     schema = _same([batch.schema for batch in results])
@@ -111,7 +114,7 @@ def _arrays(results: list[Any]) -> dict[str, Any]:
 
 
 def _column(values: Any) -> Any:
-    """A NumPy array as a column of Arrow."""
+    """Returns a NumPy array as a column of Arrow."""
     import pyarrow as pa
 
     if values.dtype.kind in "OSU":
@@ -207,7 +210,7 @@ class _Batches(_Kind):
 
 
 def _length(batch: Any) -> int:
-    """The records of a batch."""
+    """Returns the number of records of a batch."""
     if hasattr(batch, "num_rows"):
         return int(batch.num_rows)
     return len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
@@ -226,7 +229,7 @@ class _Collected:
             raise UsageError(_exists_already(plan["output"]))
 
     def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> int:
-        """Delivers a partition and waits for its results."""
+        """Delivers a partition and waits for its results; returns the number of records."""
         found = []
         nan: collections.Counter[str] = collections.Counter()
         for _, results in feed_predict.exchange(order, epoch, number, 0, ((batch, None) for batch in batches), nan):
@@ -238,7 +241,7 @@ class _Collected:
         return sum(batch.num_rows for batch in found)
 
     def finish(self) -> Any:
-        """The value; with --output its path."""
+        """Returns the value; with --output writes it and returns the path."""
         last = max(self._results, default=-1)
         value = self._kind.value([self._results.get(number, []) for number in range(last + 1)])
         if not self._output:
@@ -253,7 +256,7 @@ class _Collected:
 
 
 class SparkPredictions(feed_data.Source):
-    """A DataFrame whose records are fed; the value is a DataFrame of the same session."""
+    """A DataFrame that is fed for inference. The value is a DataFrame of the same session."""
 
     slots = True
 
@@ -300,14 +303,14 @@ class SparkPredictions(feed_data.Source):
         return sum(state["rows"] for state in states)
 
     def _typed(self, staged: Any, states: list[dict[str, Any]]) -> Any:
-        """The DataFrame of what a stage of spark_stage yielded."""
+        """Returns the DataFrame with typed results, from the rows of spark_stage."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import from_arrow_type
         from pyspark.sql.types import StructField, StructType
 
         written = [bytes.fromhex(state["schema"]) for state in states if "schema" in state]
         results = _same([pa.ipc.read_schema(pa.py_buffer(each)) for each in written])
-        if results is None:  # no record: nothing tells the type
+        if results is None:  # no record: the type is unknown
             results = pa.schema([pa.field(PREDICTION, pa.float64(), metadata={"shape": "[]"})])
         fields = []
         for field in results:
@@ -331,7 +334,7 @@ class SparkPredictions(feed_data.Source):
 
 
 def _computed(frame: Any) -> Any:
-    """A DataFrame with these rows, computed once: it does not ask the run again."""
+    """Returns a DataFrame with these rows, computed once: it does not ask the run again."""
     if hasattr(frame, "localCheckpoint"):  # on Spark Connect from 4.0
         return frame.localCheckpoint(eager=True)
     frame.persist()
@@ -340,7 +343,7 @@ def _computed(frame: Any) -> Any:
 
 
 def _exists(spark: Any, path: str) -> bool:
-    """Whether something is at a path of Spark's file systems."""
+    """Reports whether something is at a path of Spark's file systems."""
     try:
         spark.read.format("binaryFile").load(path).schema  # noqa: B018  Spark Connect looks when the schema is asked for
     except Exception as e:
@@ -353,7 +356,7 @@ def _exists(spark: Any, path: str) -> bool:
 
 
 def _reason(e: Exception) -> str:
-    """The line of Spark's error that says why: Py4J's first one names only the method that was called."""
+    """Returns the line of Spark's error with the reason: Py4J's first line names only the called method."""
     lines = str(e).splitlines() or [type(e).__name__]
     if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
         return lines[1].removeprefix(": ")

@@ -22,7 +22,7 @@ from tfcluster import (
 )
 from tfcluster.errors import UsageError
 
-# What Python said, in an exception of the JVM's.
+# The traceback of Python in an exception of the JVM.
 _PYTHONS = re.compile(r"PythonException: (Traceback \(most recent call last\):\n.*?\n(?=\S)[^\n]*)", re.DOTALL)
 
 
@@ -47,7 +47,7 @@ class SparkRdd(feed_data.Source):
         self.unnamed = self._form.kind == "value"
 
     def _fed(self, record: Any, plan: Mapping[str, Any]) -> feed_records.Form:
-        """The form of the records, with the columns that are fed."""
+        """Returns the form of the records, with the columns that are fed."""
         try:
             form = feed_records.form_of(record)
         except feed_arrow.Unfit as e:
@@ -84,7 +84,7 @@ class SparkRdd(feed_data.Source):
 
 @contextlib.contextmanager
 def _pythons_error() -> Any:
-    """An error of the user's functions is Python's, not the JVM's that Spark wraps it in."""
+    """Raises an error of the user's functions as Python's own, without the JVM's exception around it."""
     try:
         yield
     except Exception as e:

@@ -1,4 +1,4 @@
-"""The program's end of a feed: batches of records as they come, and what becomes of their memory."""
+"""The program's end of a feed: batches of records as they come, and the release of their memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class EpochOver(NamedTuple):
     """The end of an epoch for this task."""
 
     epoch: int
-    rows: int  # that this task had
+    rows: int  # records that this task had
     repeat: int  # records that it repeats, to have as many as the others
     most: int  # the largest rows of all tasks
     least: int  # the smallest
 
 
 class Piece(NamedTuple):
-    """Records whose results are owed to the one that delivered them, in inference."""
+    """Records of inference. Their producer waits for their results."""
 
     feed: int
     number: int
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class _Held:
-    """Records of a slot that arrays may refer to: Arrow keeps it as the owner of their memory."""
+    """Records of a slot that arrays may refer to. Arrow keeps this object as the owner of their memory."""
 
     __slots__ = ("__weakref__", "view")
 
@@ -40,14 +40,14 @@ class _Held:
 
 
 class Reader:
-    """Reads one task's records. One thread at a time uses it; arrays may be dropped in any."""
+    """A reader of one task's records. One thread at a time uses it; any thread may drop arrays."""
 
     def __init__(self, path: str, key: str) -> None:
         self.address = (path, key)
         self.pieces: deque[Piece] = deque()  # of inference, in the order in which they were read
         self._link = Link(path)
         self._link.send("consume", key=key)
-        self._held: dict[int, int] = {}  # records by slot that something refers to
+        self._held: dict[int, int] = {}  # by slot, the number of records that something refers to
         self._asked = False
         self._feed = 0
         self._used = 0
@@ -57,12 +57,12 @@ class Reader:
         self.plan: dict[str, Any] = {}
         self.over = False
         self.reason = ""
-        self.short = False  # the last next gave nothing: what was read before is to be answered first
+        self.short = False  # the last next returned no records: those read before must be answered first
         self._memory: Memory = self._link.memory(self._expect("segment"), writable=False)
 
     @property
     def feed(self) -> int:
-        """The number of the feed that is read; 0 before the first one."""
+        """Returns the number of the feed that is read; 0 before the first feed."""
         return self._feed
 
     def _expect(self, op: str) -> dict[str, Any]:
@@ -80,14 +80,14 @@ class Reader:
         return self.plan
 
     def read(self, *, even: bool, batch: int) -> None:
-        """Says how the program reads, before the first next."""
+        """Sends how the program reads, before the first next."""
         self._even, self._batch = even, batch
         self._link.send("read", feed=self._feed, even=even, batch=batch)
 
     def next(self) -> dict[str, Any] | EpochOver | None:
-        """Waits for records, as arrays by column, or the end of an epoch; None at the end of the feed.
+        """Returns the next records, as arrays by column, or the end of an epoch; None at the end of the feed.
 
-        In inference it may return no columns, with short set.
+        It waits for them. In inference it may return no columns, with short set.
         """
         self.short = False
         if self.over:
@@ -114,13 +114,13 @@ class Reader:
             raise RuntimeError(f"the feed failed: {self.reason}")
 
     def _take(self, message: Mapping[str, Any]) -> dict[str, Any] | EpochOver | None:
-        """Takes a message; returns what the program gets of it."""
+        """Handles a message; returns the records or the end of an epoch that it has for the program."""
         match message["op"]:
             case "feed":
                 begun, self._feed = self._feed, int(message["feed"])
                 self.plan, self._used, self._epoch, self._asked = dict(message.get("plan") or {}), 0, 0, False
                 self._last = 0
-                if begun:  # it goes on with another source
+                if begun:  # the program continues with another source
                     self.read(even=self._even, batch=self._batch)
                     self._asked = True
                     self._link.send("next")
@@ -138,7 +138,7 @@ class Reader:
         return None
 
     def _records(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The records of a message, in the slot; copied where the program holds half of the slots."""
+        """Returns the records of a message, in the slot; copied if the program holds half of the slots."""
         import pyarrow as pa
 
         slot, begin, end = int(message["slot"]), int(message["begin"]), int(message["end"])
@@ -164,7 +164,7 @@ class Reader:
         return feed_columns.arrays(batch, self.plan)
 
     def _free(self, slot: int, count: int) -> None:
-        """Gives records back to the holder, once nothing refers to them; in whatever thread that happens."""
+        """Returns records to the holder, once nothing refers to them. Any thread may call it."""
         left = self._held.get(slot, 0) - count
         if left > 0:
             self._held[slot] = left
@@ -173,7 +173,7 @@ class Reader:
         self._link.send("free", slot=slot, rows=count)
 
     def leave(self, unread: int = 0) -> None:
-        """Reads no more of this feed; unread records of the last ones have not been read."""
+        """Ends the reading of this feed. unread is the number of the last records that were not read."""
         if unread or not self.over:
             self.over = True
             self._link.send("leave", feed=self._feed, epoch=self._last, rows=unread)

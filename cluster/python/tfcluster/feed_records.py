@@ -1,7 +1,7 @@
 """Records of an RDD as Arrow record batches, and the stage that delivers them.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and feed_source,
-and imports the standard library, NumPy, pyarrow and pyspark alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and
+feed_source, and imports the standard library, NumPy, pyarrow and pyspark alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BATCH = 1000  # records of a batch
 
 
 class Form(NamedTuple):
-    """What the records of an RDD are, as its first one shows it."""
+    """The form of the records of an RDD, as its first record shows it."""
 
     kind: str  # tuple | dict | value
     size: int  # values of a tuple
@@ -27,7 +27,7 @@ class Form(NamedTuple):
 
 
 def form_of(record: Any) -> Form:
-    """The form of a record; ValueError where it cannot be fed."""
+    """Returns the form of a record; raises ValueError if it cannot be fed."""
     if isinstance(record, tuple):
         names = getattr(record, "__fields__", None) or getattr(record, "_fields", None)  # a Row of Spark, a namedtuple
         names = names or [f"_{n + 1}" for n in range(len(record))]  # as toDF names them
@@ -42,7 +42,7 @@ def form_of(record: Any) -> Form:
 
 
 def _type(name: str, value: Any) -> Any:
-    """The Arrow type of a value and of those like it."""
+    """Returns the Arrow type of a value and of values like it."""
     try:
         kind = feed_values.of_objects([value]).type
     except feed_arrow.Unfit as e:
@@ -55,7 +55,7 @@ def _type(name: str, value: Any) -> Any:
 
 
 def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]:
-    """The records as record batches; Refused where one is not like the first of the RDD."""
+    """Yields the records as record batches; raises Refused if one is not like the first of the RDD."""
     import pyarrow as pa
 
     source, row = iter(records), 0
@@ -82,7 +82,7 @@ def batches(records: Iterable[Any], form: Form, partition: int) -> Iterator[Any]
 
 
 def _other(record: Any, form: Form) -> str | None:
-    """How a record differs from the form, as a verb and its object; None if it does not."""
+    """Returns a record's difference from the form, as a verb and its object; None if there is none."""
     if form.kind == "tuple":
         if isinstance(record, tuple) and len(record) == form.size:
             return None
@@ -99,7 +99,7 @@ def _other(record: Any, form: Form) -> str | None:
 
 
 def rdd_stage(order: Order, epoch: int, form: Form) -> Any:
-    """The function for mapPartitionsWithIndex: each partition is delivered, and yields how it went."""
+    """Returns the function for mapPartitionsWithIndex: it delivers a partition and yields the outcome."""
 
     def run(partition: int, records: Iterable[Any]) -> Iterator[Any]:
         yield tuple(delivered(order, epoch, batches(records, form, partition)))

@@ -1,7 +1,7 @@
 """A producer: it delivers the record batches of one partition to a holder, exactly once.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and feed_arrow,
-and imports the standard library, NumPy, pyarrow and pyspark alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and
+feed_arrow, and imports the standard library, NumPy, pyarrow and pyspark alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AHEAD = 2  # slots that a producer asks for before it has filled one
 
 
 class Refused(Exception):
-    """A record cannot be fed: the text says which, and what to do."""
+    """A record that cannot be fed. The text names the record and the remedy."""
 
 
 def deliver(
@@ -38,10 +38,12 @@ def deliver(
     *,
     once: bool = False,
 ) -> int:
-    """Delivers a partition; returns the records delivered by all attempts. Stopped where they are not all taken.
+    """Delivers a partition; returns the number of records delivered by all attempts.
+
+    Raises Stopped if the holder does not take all of them.
 
     nan: gets the number of NaN of each column.
-    once: there is no other attempt, to which the records would have to be described.
+    once: there is no other attempt, which would need a digest of the records.
     """
     stream = checked(order, partition, batches, nan)
     first = next(stream, None)
@@ -70,8 +72,11 @@ def deliver(
 
 
 def _connect(order: Order, partition: int) -> Link:
-    """Connects to a holder on this host: the first one where the order says so, else partitions take turns. Where there
-    is none, the driver carries the connection to another host. Stopped where there is neither, or no longer."""
+    """Connects to a holder on this host: the first if the order demands it, otherwise partitions take turns.
+
+    Without such a holder, the driver carries the connection to another host. Raises Stopped if there is no
+    route to the driver, or it cannot be reached.
+    """
     holders = [h["socket"] for h in order["holders"]]
     at = 0 if order.get("first") else partition % len(holders)
     for path in holders[at:] + holders[:at]:
@@ -96,7 +101,7 @@ def _connect(order: Order, partition: int) -> Link:
 def _write(
     link: Link, memory: Any, lease: Mapping[str, Any], first: Any, rest: Iterator[Any], seen: Records | None
 ) -> int:
-    """Writes batches into slots as the holder has room; returns how many records it has then."""
+    """Writes batches into slots as the holder grants them; returns the number of records that it has then."""
     granted: deque[dict[str, Any]] = deque()
     for _ in range(_AHEAD):
         link.send("slot")
@@ -128,7 +133,10 @@ def _expect(link: Link, op: str) -> dict[str, Any]:
 
 
 def _after(skip: int, first: Any, rest: Iterator[Any], seen: Records | None = None, digest: str = "") -> Iterator[Any]:
-    """The batches without their first records, which an earlier attempt delivered: they are to have this digest."""
+    """Yields the batches without the first skip records, which an earlier attempt delivered.
+
+    Raises Refused if these records do not have this digest, or there are fewer.
+    """
     batch, left = first, skip
     while batch is not None:
         if left and seen is not None:
@@ -154,7 +162,7 @@ _FRAME = 512  # bytes of a stream besides its schema and its batch: lengths, pad
 
 
 def _parts(batch: Any, room: int) -> Iterator[Any]:
-    """The batch in parts that fit a slot."""
+    """Yields the batch in parts that fit a slot."""
     while batch.num_rows:
         count = _fitting(batch, room)
         yield batch.slice(0, count)
@@ -162,8 +170,11 @@ def _parts(batch: Any, room: int) -> Iterator[Any]:
 
 
 def _fitting(batch: Any, room: int, before: int = 0, unit: int = 0) -> int:
-    """How many records of a batch fit a slot; where it has to be cut, so many that they end a unit of the partition,
-    of which there were some before."""
+    """Returns the number of records of a batch that fit a slot.
+
+    If the batch must be cut, they end a unit of the partition if possible; before is the number of earlier
+    records.
+    """
     import pyarrow as pa
 
     frame = batch.schema.serialize().size + _FRAME
@@ -193,10 +204,10 @@ def _put(batch: Any, slot: memoryview) -> int:
 
 
 class Records:
-    """Identifies records by their order: one of so many is looked at, which costs a hundredth of their delivery.
+    """A digest of records and their order. It reads one record in _each: a hundredth of the delivery's cost.
 
-    A shuffle gives the records of a partition in the order in which blocks arrive, so another attempt has other records
-    at nearly all places behind the first block that differs.
+    A shuffle gives the records of a partition in the order in which blocks arrive, so another attempt has
+    other records at nearly all places after the first block that differs.
     """
 
     _each = 32
@@ -206,7 +217,7 @@ class Records:
         self._sums: list[Any] = []  # of the columns
 
     def add(self, batch: Any) -> str:
-        """Takes the next records; returns the digest of all so far, which does not depend on how they are cut."""
+        """Adds the next records; returns the digest of all so far, however they are cut into batches."""
         import pyarrow as pa
 
         places = range(-self.rows % self._each, batch.num_rows, self._each)
@@ -220,7 +231,7 @@ class Records:
 
 
 def _content(column: Any) -> Iterator[Any]:
-    """The values of a column as bytes. It has no NULL, and its lists are of equal length."""
+    """Yields the values of a column as bytes. The column has no NULL, and its lists are of equal length."""
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -240,7 +251,7 @@ def _content(column: Any) -> Iterator[Any]:
 
 
 def _digest(batch: Any) -> str:
-    """Identifies the first record of a partition."""
+    """Returns a digest of the first record of a batch."""
     import pyarrow as pa
 
     row = pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.slice(0, 1).columns], schema=batch.schema)
@@ -250,8 +261,10 @@ def _digest(batch: Any) -> str:
 def checked(
     order: Order, partition: int, batches: Iterable[Any], nan: collections.Counter[str] | None = None
 ) -> Iterator[Any]:
-    """The batches that have records, as they are fed, after each was found to be what can be; nan gets the number of
-    NaN of each column."""
+    """Yields the batches that have records, as they are fed; raises Refused if one cannot be fed.
+
+    nan gets the number of NaN of each column.
+    """
     import pyarrow as pa
 
     widths: dict[str, list[int]] = collections.defaultdict(list)
@@ -273,7 +286,7 @@ def checked(
 
 
 def _fitted(order: Order, name: str, column: Any, widths: list[int]) -> Any:
-    """A column as it is fed, with what the options of the verb ask of it."""
+    """Returns a column as it is fed; raises Unfit if it violates the verb's --binary or --nan."""
     column = feed_arrow.fitted(column, widths)
     if binary := (order.get("binary") or {}).get(name):
         feed_arrow.check_binary(column, binary, name)
@@ -283,8 +296,10 @@ def _fitted(order: Order, name: str, column: Any, widths: list[int]) -> Any:
 
 
 def spark_stage(order: Order, epoch: int, names: Sequence[str]) -> Any:
-    """The function for mapInArrow: each partition is delivered, with the columns under these names, and yields one row
-    that says how it went."""
+    """Returns the function for mapInArrow, which delivers a partition with the columns under these names.
+
+    It yields one row with the outcome.
+    """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -296,18 +311,18 @@ def spark_stage(order: Order, epoch: int, names: Sequence[str]) -> Any:
 
 
 class Delivered(NamedTuple):
-    """How the delivery of a partition went."""
+    """The outcome of the delivery of a partition."""
 
     partition: int
     rows: int
     whole: bool
     refused: str = ""
-    stopped: str = ""  # why not the whole partition was taken; "" also where nobody wants more
+    stopped: str = ""  # why the partition was not taken whole; "" also if no program wants more
     nan: str = ""  # JSON: the number of NaN of each column
 
 
 def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
-    """Delivers the partition of the running task of Spark."""
+    """Delivers the partition of the running task of Spark; returns the outcome."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -318,7 +333,7 @@ def delivered(order: Order, epoch: int, batches: Iterable[Any]) -> Delivered:
     try:
         rows = deliver(order, epoch, partition, attempt, batches, nan)
         return Delivered(partition, rows, True, nan=json.dumps(nan))
-    except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+    except Refused as e:  # returned: Spark would try again after an exception, and hide it in its own
         return Delivered(partition, 0, False, refused=str(e))
     except Stopped as e:
         return Delivered(partition, 0, False, stopped=e.reason)

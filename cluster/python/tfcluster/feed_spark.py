@@ -1,4 +1,4 @@
-"""What the sources of Spark have in common: how their functions travel, whose jobs they are, and how they ended."""
+"""The common part of Spark's sources: the pickling of functions, the groups and outcomes of jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfcluster.feed_source import Refused
 
 
 def whole(*modules: Any) -> None:
-    """Has functions of modules travel to Spark's tasks with their modules, which are not there.
+    """Makes Spark pickle functions with their modules, which its tasks do not have.
 
-    They stay registered: a feed that was given up ends while the next one is pickled, and Spark Connect pickles the
-    functions of a DataFrame whenever it is used.
+    The modules stay registered: a feed that was given up ends while the next one is pickled, and Spark
+    Connect pickles the functions of a DataFrame whenever it is used.
     """
     from pyspark import cloudpickle
 
@@ -26,12 +26,15 @@ def whole(*modules: Any) -> None:
 
 
 def mapped(frame: Any, stage: Any, schema: Any, profile: Any) -> Any:
-    """frame.mapInArrow, with a resource profile if there is one: Spark's before 4.0 has no such parameter."""
+    """Calls frame.mapInArrow, with a profile if there is one: before Spark 4.0 it has no such parameter."""
     return frame.mapInArrow(stage, schema, **({} if profile is None else {"profile": profile}))
 
 
 def summed(said: Iterable[Any]) -> tuple[int, dict[str, int]]:
-    """The records of all partitions, and the NaN of each column, of what their tasks say (feed_source.Delivered)."""
+    """Returns the numbers of records, and of NaN by column, in all tasks' reports (feed_source.Delivered).
+
+    Raises Refused or Stopped if a task reports it.
+    """
     parts = list(said)
     for part in parts:
         if part.refused:
@@ -44,17 +47,18 @@ def summed(said: Iterable[Any]) -> tuple[int, dict[str, int]]:
     return sum(part.rows for part in parts), dict(nan)
 
 
-# Of a task that was killed and has not ended, Spark 4 ends the Pythons some seconds later, among them those that the
-# task has given back and another task has by then (MonitorThread in PythonRunner.scala). That task fails with this.
+# Some seconds after the kill of a task that has not ended, Spark 4 ends the task's Python workers. Among them
+# may be workers that the task has returned and another task uses by then (MonitorThread in
+# PythonRunner.scala). That other task fails with this.
 _TAKEN = "java.nio.channels.CancelledKeyException"
-_TRIES = 4  # as many as Spark gives a task, but on local[N], where a task has one
+_TRIES = 4  # as many as Spark gives a task; on local[N] it gives one
 
 
 def collected(job: Callable[[], Iterable[Any]], over: threading.Event) -> list[Any]:
-    """Return what a job of a feed says; it runs again where Spark itself took a Python away from it.
+    """Returns the reports of a feed's job; runs the job again if Spark itself ended a Python worker of it.
 
-    What was delivered before counts, as where Spark tries a task again. Once the feed is over no job is started:
-    what cancels it acts on jobs that run.
+    Records that were delivered before count, as they do when Spark tries a task again. Once the feed is over
+    no job is started again: a cancellation acts only on jobs that run.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -67,7 +71,7 @@ def collected(job: Callable[[], Iterable[Any]], over: threading.Event) -> list[A
 
 @contextlib.contextmanager
 def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
-    """Spark's jobs of this thread belong to a group, or on Spark Connect have it as their tag."""
+    """Puts this thread's jobs of Spark into a group during the context; on Spark Connect it is their tag."""
     if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
         spark.addTag(group)
         try:
@@ -85,9 +89,9 @@ def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
 
 
 def waits(spark: Any, group: str) -> str:
-    """Return that a running job of the group has no slot, and who has them; "" where it has one.
+    """Returns that a running job of the group has no slot, and what has the slots; "" if it has one.
 
-    Spark Connect does not tell: "".
+    Spark Connect does not reveal it: "".
     """
     if hasattr(spark, "interruptTag") and not hasattr(spark, "_jsparkSession"):
         return ""
@@ -104,10 +108,10 @@ def waits(spark: Any, group: str) -> str:
 
 
 def _running(context: Any) -> collections.Counter[int]:
-    """Return how many tasks of each submitted stage run; empty where this Spark does not tell.
+    """Returns the number of running tasks of each submitted stage; empty if this Spark does not reveal it.
 
-    The scheduler is asked, which is not in Spark's Python API: the numbers of the status tracker follow only with
-    the next heartbeat of an executor, up to ten seconds later (AppStatusListener.maybeUpdate).
+    It asks the scheduler, which is not in Spark's Python API: the numbers of the status tracker follow only
+    with the next heartbeat of an executor, up to ten seconds later (AppStatusListener.maybeUpdate).
     """
     running: collections.Counter[int] = collections.Counter()
     with contextlib.suppress(Exception):  # Py4JError, or a session that is being stopped
@@ -118,7 +122,7 @@ def _running(context: Any) -> collections.Counter[int]:
 
 
 def cancel(spark: Any, group: str) -> None:
-    """Cancels the jobs of a group, or those with a tag on Spark Connect."""
+    """Cancels the jobs of a group; on Spark Connect the jobs with this tag."""
     with contextlib.suppress(Exception):
         if hasattr(spark, "interruptTag") and not hasattr(spark, "_jsparkSession"):
             spark.interruptTag(group)

@@ -1,6 +1,6 @@
-"""Tables of the notebook: frames of pandas, tables of Arrow, arrays of NumPy and dicts of them as columns that are fed.
+"""Tables of the notebook as columns to feed: pandas frames, Arrow tables, NumPy arrays and dicts of them.
 
-A table is checked whole before anything of it is fed; all columns that cannot be fed are in one message.
+A table is checked whole before any record of it is fed. One message names all columns that cannot be fed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfcluster.feed_arrow import Unfit
 
 
 class Column(NamedTuple):
-    """Values of one column: part(begin, end) is an array of Arrow, as it is fed."""
+    """The values of one column. part(begin, end) returns an Arrow array as it is fed."""
 
     rows: int
     nbytes: int
@@ -30,11 +30,11 @@ class Table(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Bytes of a record, roughly."""
+        """Returns the approximate number of bytes of a record."""
         return sum(column.nbytes for column in self.columns.values()) / max(self.rows, 1)
 
     def batch(self, begin: int, end: int) -> Any:
-        """Records as a record batch of Arrow."""
+        """Returns records as a record batch of Arrow."""
         import pyarrow as pa
 
         parts = [column.part(begin, end) for column in self.columns.values()]
@@ -42,14 +42,14 @@ class Table(NamedTuple):
 
 
 def library(value: Any) -> str:
-    """The package of a value's type."""
+    """Returns the package of a value's type."""
     return type(value).__module__.partition(".")[0]
 
 
 def table_of(value: Any, plan: Mapping[str, Any], *, own: bool = False) -> Table | None:
-    """The table that a value is; None where it is none. UsageError with everything that cannot be fed.
+    """Returns a value as a table; None if it is none. Raises UsageError with everything that cannot be fed.
 
-    own: the values are copied where the caller may change them.
+    own: arrays of NumPy are copied, because the caller may change them.
     """
     is_array = library(value) == "numpy" and hasattr(value, "dtype")
     if library(value) == "pandas" and hasattr(value, "columns"):
@@ -73,7 +73,7 @@ def table_of(value: Any, plan: Mapping[str, Any], *, own: bool = False) -> Table
 
 
 def not_a_table(value: Any, plan: Mapping[str, Any]) -> str:
-    """What to give in place of a value."""
+    """Returns the message about a value that is no table, with a replacement."""
     kind, package, name = type(value).__name__, library(value), str(plan.get("data") or "x")
     forms = {
         "pandas": f"{name}.to_frame()",
@@ -96,14 +96,14 @@ def not_a_table(value: Any, plan: Mapping[str, Any]) -> str:
 
 
 def distinct(names: Sequence[str]) -> None:
-    """UsageError where two columns have one name."""
+    """Raises UsageError if two columns have one name."""
     twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
     if twice is not None:
         raise UsageError(f"it has two columns {twice!r}: rename one of them")
 
 
 def _check_alone(value: Any, plan: Mapping[str, Any]) -> None:
-    """UsageError where an array, which has no columns, is to have some."""
+    """Raises UsageError if an option names a column of an array, which has none, or the array has fields."""
     for option in ("columns", "label"):
         if plan.get(option):
             given = plan[option] if isinstance(plan[option], str) else plan[option][0]
@@ -144,7 +144,7 @@ _CHECKED = 1 << 16  # records
 
 
 def _check_values(column: Column, plan: Mapping[str, Any], name: str) -> None:
-    """Unfit where --binary or --nan asks for what a column does not have."""
+    """Raises Unfit if a column violates --binary or --nan."""
     refuse = plan.get("nan") == "refuse"
     binary = (plan.get("binary") or {}).get(name)
     for begin in range(0, column.rows if refuse or binary else 0, _CHECKED):
@@ -159,7 +159,7 @@ def _check_values(column: Column, plan: Mapping[str, Any], name: str) -> None:
 
 
 class _Unfed(Exception):
-    """A column of a type that is not fed; the text says what to do."""
+    """A column of a type that is not fed. The text is the remedy."""
 
     def __init__(self, kind: Any, remedy: str) -> None:
         super().__init__(remedy)
@@ -167,7 +167,7 @@ class _Unfed(Exception):
 
 
 def _column(values: Any, words: feed_data.Words, own: bool) -> Column:
-    """Values as a column; Unfit and _Unfed where they cannot be one."""
+    """Returns values as a column; raises Unfit or _Unfed if they cannot be one."""
     import numpy as np
     import pyarrow as pa
 
@@ -188,7 +188,7 @@ def _column(values: Any, words: feed_data.Words, own: bool) -> Column:
 
 
 def _of_pandas(series: Any, words: feed_data.Words) -> Any:
-    """A column of pandas as an array of NumPy, or of Arrow where it may have NULLs."""
+    """Returns a column of pandas as an array of NumPy, or of Arrow if it may have NULLs."""
     import numpy as np
     import pyarrow as pa
 
@@ -208,7 +208,7 @@ def _of_pandas(series: Any, words: feed_data.Words) -> Any:
 
 
 def _objects(values: list[Any], words: feed_data.Words) -> Any:
-    """Objects of Python as an array of Arrow, if they are of one type."""
+    """Returns objects of Python as an array of Arrow; raises Unfit or _Unfed if they have no common type."""
     column = feed_values.of_objects(values)
     if not feed_arrow.family(column.type):
         raise _Unfed(f"of {type(values[0]).__name__}", words.remedy(column.type))
@@ -253,7 +253,7 @@ def _of_arrow(values: Any, words: feed_data.Words) -> Column:
     begin = nbytes = 0
     plain = kind == values.type
     for chunk in values.chunks:
-        step = len(chunk) if plain else _CHECKED  # what is encoded may be much larger
+        step = len(chunk) if plain else _CHECKED  # decoded values may be much larger
         for at in range(0, len(chunk), max(step, 1)):
             try:
                 fitted = feed_arrow.fitted(chunk.slice(at, step), widths)

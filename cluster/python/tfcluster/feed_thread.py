@@ -14,7 +14,7 @@ from tfcluster.feed_data import Source
 
 
 class Feeding:
-    """A thread that reads a source once per epoch. make makes the source, which is read once; of make again, too."""
+    """A thread that reads a source once per epoch. make(again) makes it; again: one was read before."""
 
     def __init__(self, make: Callable[[bool], Source], *, again: bool = False) -> None:
         self._make = make
@@ -26,7 +26,7 @@ class Feeding:
         self._stopped = ""  # why a holder took no more
         self.value: Any = None  # of inference, once it is complete
         self._cancelled = False
-        self._told: list[tuple[int, Callable[[Any], None]]] = []  # who waits for the state to change
+        self._told: list[tuple[int, Callable[[Any], None]]] = []  # callers that wait for a change
 
     def start(self, order: Mapping[str, Any], epochs: int) -> None:
         """Begins to deliver."""
@@ -55,14 +55,14 @@ class Feeding:
             self._changed()
 
     def cancel(self) -> None:
-        """Ends the reading; it is no error."""
+        """Ends the reading, without an error."""
         with self._lock:
             self._cancelled, ended = True, self._ended
         if not ended:
             self.source.cancel()
 
     def again(self) -> Feeding:
-        """Ends the reading; returns what reads from the first record again."""
+        """Ends the reading; returns a Feeding that reads from the first record again."""
         self.cancel()
         return Feeding(self._make, again=True)
 
@@ -71,7 +71,7 @@ class Feeding:
         self.wait(sys.maxsize, lambda state: tell(True))
 
     def wait(self, seen: int, tell: Callable[[dict[str, Any]], None]) -> None:
-        """Calls tell with the state, in any thread, once more than seen epochs are delivered or reading has ended."""
+        """Calls tell with the state, in any thread, after more than seen epochs or the end of the reading."""
         with self._lock:
             self._told.append((seen, tell))
         self._changed()
@@ -85,7 +85,10 @@ class Feeding:
             tell(state)
 
     def _state(self) -> dict[str, Any]:
-        """The records of each epoch delivered, the NaN of the last, and how it ended. With _lock held."""
+        """Returns the records of each delivered epoch, the NaN of the last, and how the reading ended.
+
+        Called with _lock held.
+        """
         said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended, "stopped": self._stopped}
         said["nan"] = dict(self.source.nan)
         if self._error is not None:
@@ -95,7 +98,7 @@ class Feeding:
 
 
 def _place(error: BaseException) -> str:
-    """In brackets, the innermost line of the notebook or script in which an error occurred; "" if there is none."""
+    """Returns, in brackets, the innermost line of the notebook or script of an error; "" if there is none."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "__main__":

@@ -1,7 +1,7 @@
 """Values of NumPy and Python as Arrow arrays: exactly, or not at all.
 
-Spark's executors have no package tfcluster: this module is pickled by value together with feed_arrow, and imports the
-standard library, NumPy and pyarrow alone.
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_arrow, and
+imports the standard library, NumPy and pyarrow alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from tfcluster.feed_arrow import NULL, Unfit, depth, family, fitted, is_list, it
 
 
 def of_numpy(values: Any) -> Any:
-    """An array of NumPy, whose first dimension is that of records; Unfit where a value is masked, or an object that is
-    not like the others. Its memory is referred to where it is in C's order and the machine's byte order."""
+    """Returns an array of NumPy as an array of Arrow. The first dimension is that of records.
+
+    Raises Unfit if a value is masked, or an object is not like the others. The result refers to the array's
+    memory if that is in C's order and the machine's byte order.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -33,7 +36,7 @@ def of_numpy(values: Any) -> Any:
 
 
 def _of_own(values: Any, width: int) -> Any:
-    """The values of an array of text, bytes or objects, one behind the other; there are width in a record."""
+    """Returns the values of an array of text, bytes or objects as a flat one. A record has width values."""
     import pyarrow as pa
 
     if not values.size and values.dtype.kind in "SU":
@@ -45,9 +48,10 @@ def _of_own(values: Any, width: int) -> Any:
 
 
 def of_objects(values: Sequence[Any], kind: Any = None) -> Any:
-    """Objects of Python as an array of one type: of kind, else of the first type that takes all exactly.
+    """Returns objects of Python as an array of kind, otherwise of the first type that takes all exactly.
 
-    Unfit names the first that does not fit: None, another kind of value, another shape, a number that would change.
+    Raises Unfit with the first object that does not fit: None, another kind of value, another shape, a number
+    that would change.
     """
     import numpy as np
 
@@ -58,7 +62,7 @@ def of_objects(values: Sequence[Any], kind: Any = None) -> Any:
 
 
 def _typed(column: Any) -> Any:
-    """A column without a value, which has no type, as floats: so has an empty array of NumPy."""
+    """Returns a column; if it has no value and so no type, as floats, like an empty array of NumPy."""
     import numpy as np
     import pyarrow as pa
 
@@ -72,12 +76,12 @@ _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # None, and pand
 
 
 def _missing(value: Any) -> bool:
-    """Return whether a value means "no value"."""
+    """Reports whether a value means "no value"."""
     return type(value).__name__ in _MISSING
 
 
 def _kind_of(value: Any) -> str:
-    """The family of a value of Python; "NULL", "list", or the name of its type."""
+    """Returns the family of a value of Python; "NULL", "list", or the name of its type."""
     import numpy as np
 
     if _missing(value):
@@ -96,7 +100,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _inferred(values: Sequence[Any]) -> Any:
-    """Objects other than arrays of NumPy, in the first type that takes all exactly."""
+    """Returns objects other than arrays of NumPy, in the first type that takes all exactly."""
     import pyarrow as pa
 
     types = set(map(type, values))
@@ -118,7 +122,7 @@ def _inferred(values: Sequence[Any]) -> Any:
 
 
 def _no_masks(values: Sequence[Any]) -> None:
-    """Raise Unfit for a list with an array that has masked values: Arrow takes the values below the mask."""
+    """Raises Unfit for a list with an array that has masked values: Arrow takes the values below the mask."""
     import numpy as np
 
     for row, value in enumerate(values):
@@ -129,11 +133,11 @@ def _no_masks(values: Sequence[Any]) -> None:
 
 
 def _alike(values: Sequence[Any]) -> None:
-    """Unfit at the first value that is missing or of another family."""
+    """Raises Unfit at the first value that is missing or of another family."""
     import numpy as np
 
     kinds = [_kind_of(v) for v in values]
-    if "text" in kinds:  # what pandas has for a missing one
+    if "text" in kinds:  # pandas has NaN for a missing text
         kinds = ["NULL" if k == "float" and np.isnan(v) else k for k, v in zip(kinds, values, strict=True)]
     if "NULL" in kinds:
         raise Unfit(kinds.index("NULL"), NULL)
@@ -150,7 +154,7 @@ def _alike(values: Sequence[Any]) -> None:
 
 
 def _alone(values: Sequence[Any]) -> tuple[int, str]:
-    """The first value that Arrow does not take, with what it is."""
+    """Returns the row of the first value that Arrow does not take, and a description of it."""
     import pyarrow as pa
 
     for row, value in enumerate(values):
@@ -164,13 +168,16 @@ def _alone(values: Sequence[Any]) -> tuple[int, str]:
 
 
 def _short(value: Any) -> str:
-    """A value for a message."""
+    """Returns a value's repr for a message, shortened."""
     text = repr(value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value)
     return text if len(text) <= 40 else text[:37] + "…"
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    """Arrays of one shape, of types that one type takes exactly; lists may be among them."""
+    """Returns arrays of one shape as an array of Arrow, in a type that takes theirs exactly; otherwise Unfit.
+
+    Lists may be among them.
+    """
     import numpy as np
 
     arrays: list[Any] = []
@@ -219,9 +226,9 @@ _WIDENS = {("int", "int"), ("int", "float"), ("float", "float"), ("text", "text"
 
 
 def exactly(column: Any, kind: Any, values: Sequence[Any] | None = None) -> Any:
-    """The column with the values of a type, which may be in lists; Unfit at the first that would change.
+    """Returns the column with values of a type, also in lists; raises Unfit at the first that would change.
 
-    values are those of which the column was made: each has a type of its own.
+    values are the objects that the column was made of: each has a type of its own.
     """
     if item(column.type).equals(item(kind)) and depth(column.type) == depth(kind):
         return column
@@ -257,5 +264,5 @@ def exactly(column: Any, kind: Any, values: Sequence[Any] | None = None) -> Any:
 
 
 def _same_sign(one: Any, other: Any) -> Any:
-    """Where two arrays have the same sign: an unsigned number takes a negative one, and gives it back."""
+    """Returns where two arrays have the same sign: a cast to unsigned and back restores a negative number."""
     return (one < 0) == (other < 0)

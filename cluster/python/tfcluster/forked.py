@@ -21,7 +21,7 @@ SPEC_FD = 4
 
 
 def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, environment: dict[str, str]) -> None:
-    """Run the requested task in this fork of the zygote; never return.
+    """Runs the requested task in this fork of the zygote; never returns.
 
     why is the reason for a new interpreter, or ""; environment is the zygote's initial one.
     """
@@ -59,7 +59,7 @@ def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, 
 
 
 def memory_file(text: str) -> int:
-    """Return the descriptor of an anonymous file with text, at offset 0."""
+    """Returns the descriptor of an anonymous file with text, at offset 0."""
     fd = processes.memory_file("tfcluster-spec")
     with os.fdopen(os.dup(fd), "wb") as f:
         f.write(text.encode())
@@ -68,7 +68,7 @@ def memory_file(text: str) -> int:
 
 
 def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
-    """Set stdin to /dev/null, the given descriptors as 1, 2 and 3, the specification as 4; close all others."""
+    """Sets stdin to /dev/null, the given descriptors as 1, 2 and 3, spec_fd as 4; closes all others."""
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (*fds, *([] if spec_fd is None else [spec_fd]))]
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -78,10 +78,10 @@ def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
 
 
 def enter_environment(request: dict[str, Any], started: dict[str, str], *, forks: bool) -> None:
-    """Set the task's environment and working directory.
+    """Sets the task's environment and working directory.
 
-    The variables are the agent's: another agent may have started this zygote, in its environment. Variables that
-    imports have set are kept in a fork.
+    The variables are the agent's: another agent may have started this zygote, in its environment. Variables
+    that imports have set are kept in a fork.
     """
     base: dict[str, str] = request.get("base") or started
     imported = {
@@ -100,7 +100,7 @@ def enter_environment(request: dict[str, Any], started: dict[str, str], *, forks
 
 
 def become_command(argv: list[str]) -> None:
-    """Execute a command; if that fails, exit as a shell does."""
+    """Executes a command; if that fails, exits as a shell does."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvp(argv[0], argv)

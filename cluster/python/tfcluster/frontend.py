@@ -1,4 +1,4 @@
-"""The variables and the output of commands: IPython's if it runs, otherwise the program's and the terminal's."""
+"""The variables and the output of commands: IPython's if it runs, otherwise the program's and terminal's."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ _shell: Any = None  # IPython's, once the extension is loaded
 
 
 def use(shell: Any) -> None:
-    """Set IPython's shell; None: there is none."""
+    """Sets IPython's shell; None: there is none."""
     global _shell
     _shell = shell
 
 
 def shell() -> Any:
-    """Return IPython's shell; None without the extension."""
+    """Returns IPython's shell; None without the extension."""
     return _shell
 
 
 def cell() -> int | None:
-    """Return the number of the running cell; None without the extension."""
+    """Returns the number of the running cell; None without the extension."""
     return None if _shell is None else int(_shell.execution_count)
 
 
 def user_namespace() -> dict[str, Any]:
-    """Return the variables of the notebook, or of the main program."""
+    """Returns the variables of the notebook, or of the main program."""
     return _shell.user_ns if _shell is not None else vars(sys.modules["__main__"])
 
 
 class Screen:
-    """Shows a command's output: in IPython if it runs, otherwise as text."""
+    """The output of a command, shown in IPython if it runs, otherwise as text."""
 
     def __init__(self) -> None:
         self._ipython = _shell is not None
         self._pending: dict[str, str] = {}
 
     def stream(self, name: str, text: str) -> None:
-        """Show text."""
+        """Shows text."""
         to = sys.stderr if name == "stderr" else sys.stdout
         to.write(text)
         to.flush()
 
     def display(self, id: str, data: Mapping[str, Any], metadata: Mapping[str, Any], update: bool) -> None:
-        """Show a MIME bundle; replace the one shown under id."""
+        """Shows a MIME bundle; with update replaces the bundle shown under id."""
         if self._ipython:
             from IPython.display import display
 
@@ -58,7 +58,7 @@ class Screen:
             sys.stdout.flush()
 
     def close(self) -> None:
-        """End the command: show again text that could not be updated in place."""
+        """Ends the command: shows again text that could not be updated in place."""
         for text in self._pending.values():
             sys.stdout.write(text)
         self._pending.clear()

@@ -29,7 +29,7 @@ Answer = Callable[[str, Mapping[str, Any]], Any]
 
 
 class Later:
-    """A value that another thread answers with: begin is called with the function that takes it, once."""
+    """A value that another thread provides. begin is called once, with the function that takes the value."""
 
     def __init__(self, begin: Callable[[Callable[[Any], None]], None]) -> None:
         self.begin = begin
@@ -47,9 +47,9 @@ _owner = ""
 
 
 def adopt_environment() -> bool:
-    """Take the gate's path from the environment, so that child processes do not inherit it.
+    """Takes the gate's path from the environment, so that child processes do not inherit it.
 
-    Return False if our kernel did not start this Python.
+    Returns False if our kernel did not start this Python.
     """
     global _path
     path = os.environ.pop("TFCLUSTER_GATE", "")
@@ -67,18 +67,18 @@ def adopt_environment() -> bool:
 
 
 def own(name: str) -> None:
-    """Set the kernel that a started engine would serve."""
+    """Sets the name of the kernel that an engine started later serves."""
     global _owner
     _owner = name
 
 
 def started() -> bool:
-    """Return whether this process has started an engine that runs."""
+    """Reports whether this process has started an engine that runs."""
     return _engine is not None
 
 
 def connect(*, start: bool = True) -> socket.socket:
-    """Return a new connection to the engine, which is started if there is none."""
+    """Returns a new connection to the engine; starts the engine if there is none and start is True."""
     with _lock:
         _forget_dead()
         path = _path or (_start() if start else "")
@@ -96,7 +96,7 @@ def connect(*, start: bool = True) -> socket.socket:
 
 
 def _forget_dead() -> None:
-    """Forget a started engine that was killed, so that another is started. Called with _lock held."""
+    """Forgets a started engine that was killed, so that another is started. Called with _lock held."""
     global _path, _engine
     if _engine is None or _started_by != os.getpid() or _engine[0].poll() is None:
         return
@@ -105,7 +105,7 @@ def _forget_dead() -> None:
 
 
 def _start() -> str:
-    """Start `tfcluster gate`, which ends with this process. Called with _lock held."""
+    """Starts `tfcluster gate`, which ends with this process; returns its socket's path. With _lock held."""
     global _path, _engine, _started_by
     program = os.environ.get("TFCLUSTER_BINARY") or installed() or shutil.which("tfcluster")
     if not program:
@@ -148,7 +148,7 @@ def _start() -> str:
 
 
 def stop() -> None:
-    """End the engine that this process started; clusters keep running."""
+    """Ends the engine that this process started; clusters keep running."""
     global _path, _engine
     with _lock:
         if _engine is None:
@@ -164,14 +164,14 @@ def stop() -> None:
 
 
 def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
-    """Encode a message as one line."""
+    """Sends a message as one line."""
     line = json.dumps(message, default=str).encode() + b"\n"
     with _sending:
         conn.sendall(line)
 
 
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
-    """Yield each received message until the other side closes; call woken() whenever wake is readable."""
+    """Yields each received message until the other side closes; calls woken() whenever wake is readable."""
     held = bytearray()
     watched = select.poll()  # select.select refuses descriptors from 1024 on
     watched.register(conn, select.POLLIN)
@@ -202,7 +202,7 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 
 
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
-    """Answer one call from Go. If Go has stopped waiting, the answer is dropped: Go's next message says why."""
+    """Answers one call from Go. If Go no longer waits, the answer is dropped: Go's next message says why."""
 
     def reply(**fields: Any) -> None:
         with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None
 
 
 def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
-    """Run one command and return its value as Go encodes it; raise its error.
+    """Runs one command and returns its value as Go encodes it; raises its error.
 
     how answers Go's calls; show has stream(name, text) and display(id, data, metadata, update).
     Interrupts are forwarded to Go, which handles them.
@@ -251,9 +251,9 @@ _lasting: threading.Thread | None = None  # answers the engine that this process
 
 
 def attend(how: Callable[[], Answer]) -> None:
-    """Have Go's calls answered also after the command that is running, for as long as the engine lives.
+    """Starts a thread that answers Go's calls also after the running command, as long as the engine lives.
 
-    With our kernel the notebook's thread does so.
+    With our kernel the notebook's thread answers them.
     """
     global _lasting
     if not started() or (_lasting is not None and _lasting.is_alive()):
@@ -272,7 +272,7 @@ def _attend(conn: socket.socket, how: Callable[[], Answer]) -> None:
 
 
 class _interrupts:
-    """Context in which SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
+    """A context in which SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.wake: int | None = None
@@ -298,7 +298,7 @@ class _interrupts:
 
     @contextlib.contextmanager
     def usual(self) -> Iterator[None]:
-        """Context in which SIGINT has its former handler, for the user's code."""
+        """Restores SIGINT's former handler during the context, for the user's code."""
         if self.wake is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""How a task shows an error of its program: which frames of the traceback, and what to do."""
+"""The presentation of an error of a task's program: the frames of its traceback, and a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def missing_file(error: BaseException, notebook: str, started_in: str, host: str) -> str:
-    """Return advice about a file that exists only in the notebook's folder; "" if that is not the cause.
+    """Returns advice about a file that exists only in the notebook's folder; "" if that is not the cause.
 
     notebook is that folder if the task does not start in it; started_in is the task's folder.
     """
@@ -28,13 +28,14 @@ def missing_file(error: BaseException, notebook: str, started_in: str, host: str
     )
 
 
-_ON_PURPOSE = (RuntimeError, OSError, ValueError)  # errors of this package that are about their callers
+_ON_PURPOSE = (RuntimeError, OSError, ValueError)  # this package raises them about its callers
 
 
 def user_frames(error: BaseException) -> TracebackType | None:
-    """The traceback of an error without the frames of this package, in which the program's own lines would be lost.
+    """Returns the traceback of an error without this package's frames, which would hide the program's lines.
 
-    One that has no other frames stays whole; so do the last frames, where the error may be a fault of this package.
+    A traceback without other frames stays whole. So do the last frames if the error may be a fault of this
+    package.
     """
     frames = []
     tb = error.__traceback__

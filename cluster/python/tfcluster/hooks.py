@@ -15,7 +15,7 @@ Hook = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, hook: Hook) -> None:
-    """Call hook with module `name`: now if it is imported, otherwise after its import."""
+    """Calls hook with module `name`: now if it is imported, otherwise after its import."""
     module = sys.modules.get(name)
     if module is not None:
         _call(hook, module)
@@ -30,7 +30,7 @@ def when_imported(name: str, hook: Hook) -> None:
 
 
 def _call(hook: Hook, module: ModuleType) -> None:
-    """Call a hook. Its errors are printed; the program continues without it."""
+    """Calls a hook. Its errors are printed; the program continues without it."""
     try:
         hook(module)
     except Exception:

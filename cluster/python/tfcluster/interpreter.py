@@ -1,4 +1,4 @@
-"""What this Python has installed and open, for the zygote's description and its choice to fork."""
+"""The packages and the open GPU of this Python, for the zygote's description and its choice to fork."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def describe_bare() -> dict[str, Any]:
-    """Describe this interpreter's packages without importing them."""
+    """Describes this interpreter's packages without importing them."""
     described: dict[str, Any] = {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -37,7 +37,7 @@ def describe_bare() -> dict[str, Any]:
 
 
 def describe_warm() -> dict[str, Any]:
-    """Import TensorFlow, Keras and cloudpickle and describe them."""
+    """Imports TensorFlow, Keras and cloudpickle and describes them."""
     described: dict[str, Any] = {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -60,7 +60,7 @@ def describe_warm() -> dict[str, Any]:
 
 
 def nccl_version() -> str:
-    """Return the version of NCCL's package, which TensorFlow and PyTorch use, or ""; none is opened."""
+    """Returns the version of NCCL's package, which TensorFlow and PyTorch use, or ""; opens no library."""
     for cuda in ("cu13", "cu12", "cu11"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(f"nvidia-nccl-{cuda}")
@@ -68,13 +68,13 @@ def nccl_version() -> str:
 
 
 def missing(package: str) -> str:
-    """Return the message about a package that is not installed."""
+    """Returns the message about a package that is not installed."""
     name = {"tensorflow": "TensorFlow", "keras": "Keras"}.get(package, package)
     return f"{name} is not installed: {install_command()} {package}"
 
 
 def install_command() -> str:
-    """Return the words of a shell that install packages here: by uv, if it made this environment without pip."""
+    """Returns the shell command to install packages here: uv's, if uv made this environment without pip."""
     executable = shlex.quote(sys.executable)
     with contextlib.suppress(OSError), open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as config:
         if any(line.startswith("uv = ") for line in config) and importlib.util.find_spec("pip") is None:
@@ -83,13 +83,13 @@ def install_command() -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line of at most 300 characters."""
+    """Returns an exception as one line of at most 300 characters."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= 300 else text[:299] + "…"
 
 
 def installed() -> tuple[Any, ...]:
-    """Return a fingerprint of the packages on disk: it is cheap, and any pip install changes it."""
+    """Returns a fingerprint of the packages on disk: it is cheap, and any pip install changes it."""
     seen: list[Any] = []
     for folder in sys.path:
         if not folder.endswith(("site-packages", "dist-packages")):
@@ -102,7 +102,7 @@ def installed() -> tuple[Any, ...]:
 
 
 def nvidia_open() -> str:
-    """Return the path of a GPU device that this process has open, or "". Such a process must not fork."""
+    """Returns the path of a GPU device that this process has open, or "". Such a process must not fork."""
     with contextlib.suppress(OSError):
         for fd in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Callbacks that are added to those of a call of fit."""
+"""Callbacks that are added to the program's callbacks for a call of fit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def added(callbacks: Any, list_type: type, model: Any, first: Sequence[Any], last: Sequence[Any]) -> Iterator[Any]:
-    """Yield the callbacks given to fit with some before and some behind them.
+    """Yields the callbacks given to fit, with some before and some after them.
 
-    list_type is the class CallbackList of this Keras: such a list is changed in place, because it knows its model, and
-    is as before in the end.
+    list_type is the class CallbackList of this Keras. Such a list is changed in place, because it knows its
+    model, and restored at the end.
     """
     if not isinstance(callbacks, list_type):
         if callbacks is None:

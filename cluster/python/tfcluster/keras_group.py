@@ -1,9 +1,11 @@
-"""What Keras does for a model with a DistributedOptimizer, beside the mean of the gradients.
+"""The changes to Keras for a model with a DistributedOptimizer, beside the mean of the gradients.
 
 - Before the first step every task gets the first task's weights, optimizer state and first epoch.
-- At the end of an epoch the logs are means over all tasks before any other callback sees them, so that all tasks
-  decide alike (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint); fit ends everywhere if it ends somewhere.
-- Moving averages become their means at the end of an epoch and before an evaluation, as do its results.
+- At the end of an epoch the logs are means over all tasks before any other callback sees them, so that all
+  tasks decide alike (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint). If fit ends in one task, it ends in
+  all.
+- Moving averages become their means at the end of an epoch and before an evaluation. The results of an
+  evaluation become means, too.
 
 The first task alone writes checkpoints: see keras_patch.
 """
@@ -21,7 +23,7 @@ from tfcluster import collective, hooks, keras_callbacks, keras_replicas, progre
 
 @functools.cache
 def install(prepare: Callable[[Any], None]) -> None:
-    """Adapt Keras, once. prepare is called with a model before its training step is compiled."""
+    """Adapts Keras, once. prepare is called with a model before its training step is compiled."""
     for backend, name in progress.TRAINERS.items():
         adapt = functools.partial(_adapt_trainer, name=name, prepare=prepare)
         hooks.when_imported(f"keras.src.backend.{backend}.trainer", adapt)
@@ -82,9 +84,10 @@ def _make_train_function(original: Callable[..., Any], prepare: Callable[[Any], 
 
 
 def broadcast_model(model: Any, root: int = 0) -> None:
-    """Give the model and its optimizers in every task the values of one task's. fit does it before the first step.
+    """Sets the model and its optimizers in every task to the values of task root.
 
-    Without a run, and in a task that is no chief or worker, it does nothing.
+    fit does so before the first step. Without a run, and in a task that is no chief or worker, it does
+    nothing.
     """
     from keras import ops
 
@@ -100,14 +103,14 @@ def broadcast_model(model: Any, root: int = 0) -> None:
 
 
 def _means(logs: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The means of numbers and of arrays of them over all tasks; other values stay."""
+    """Returns the means of numbers and of arrays of numbers over all tasks; other values stay."""
     numbers = {name: array for name, value in logs.items() if (array := _numbers(value)) is not None}
     means = collective.all_reduce(list(numbers.values()), op="mean")
     return {**logs, **{name: m if m.ndim else float(m) for name, m in zip(numbers, means, strict=True)}}
 
 
 def _numbers(value: Any) -> Any:
-    """A value as an array of float64; None if it has none."""
+    """Returns a value as an array of float64; None if it is not numeric."""
     import numpy as np
 
     try:
@@ -118,12 +121,12 @@ def _numbers(value: Any) -> Any:
 
 @functools.cache
 def _callbacks() -> tuple[type, type]:
-    """The classes of the callbacks before and behind the program's."""
+    """Returns the classes of the callbacks before and after the program's."""
     import numpy as np
     from keras.callbacks import Callback
 
     class Means(Callback):
-        """Make the values of an epoch the same in all tasks."""
+        """A callback that makes the values of an epoch the same in all tasks."""
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             keras_replicas.average_kept_values(self.model)
@@ -131,7 +134,10 @@ def _callbacks() -> tuple[type, type]:
                 logs.update(_means(logs))
 
     class Group(Callback):
-        """Begin and end together: behind BackupAndRestore, which sets the first epoch and the weights."""
+        """A callback that makes all tasks begin and end together.
+
+        It comes after BackupAndRestore, which sets the first epoch and the weights.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -145,7 +151,7 @@ def _callbacks() -> tuple[type, type]:
                 self._begin()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if not self._begun:  # a model whose first batch has built it
+            if not self._begun:  # its first batch has built the model
                 if hasattr(self.model, "jax_state_sync"):
                     self.model.jax_state_sync()
                 self._begin()

@@ -19,7 +19,7 @@ Two more changes:
   (BatchNormalization's moving averages). They are averaged before validation, before
   a checkpoint and at the end of fit, so that every worker has the same model.
 - Several steps per execution cannot be compiled under this strategy: each step is
-  executed separately, and a line says so.
+  executed separately, and a line reports it.
 
 Keras is patched only if its source has the fault, and the patches act only under a
 MultiWorkerMirroredStrategy of several workers.
@@ -50,7 +50,7 @@ _FAULTY_REDUCTION = 'strategy.reduce("MEAN", v, axis=0)'
 
 
 def install() -> None:
-    """Patch Keras, now or after its import."""
+    """Patches Keras, now or after its import."""
     hooks.when_imported(TRAINER, patch_trainer)
     hooks.when_imported(BACKUP, patch_backup)
     hooks.when_imported(CHECKPOINT, patch_checkpoint)
@@ -61,7 +61,7 @@ def install() -> None:
 
 
 def patch_trainer(trainer: ModuleType) -> None:
-    """Fix the two faults in the module of TensorFlowTrainer, each if it is present."""
+    """Fixes the two faults in TensorFlowTrainer's module, each if it is present; adapts fit and evaluate."""
     cls = trainer.TensorFlowTrainer
     if _has(cls._maybe_symbolic_build, _FAULTY_BUILD):
         cls._maybe_symbolic_build = _build_from_local_part(cls._maybe_symbolic_build)
@@ -95,7 +95,7 @@ def _build_from_local_part(original: Callable[..., None]) -> Callable[..., None]
 
 
 def _local_part(strategy: Any, batch: Any) -> Any:
-    """Return the part of a distributed batch for one of this worker's replicas."""
+    """Returns the part of a distributed batch for one of this worker's replicas."""
     import tensorflow as tf
     from keras.src import tree
 
@@ -157,7 +157,7 @@ _EPOCH_IN_PLACE = 'File(self._training_metadata_path, "w")'
 
 
 def patch_backup(module: ModuleType) -> None:
-    """Have one worker write a backup, its epoch to a temporary file, and remove it at the end."""
+    """Makes only one worker write a backup, its epoch to a temporary file, and remove it at the end."""
     cls = module.BackupAndRestore
     save, train_end = cls._save_model, cls.on_train_end
     if _has(save, _EPOCH_IN_PLACE):
@@ -178,7 +178,7 @@ def patch_backup(module: ModuleType) -> None:
 
 
 def _epoch_aside(save: Callable[..., None], is_remote: Callable[[str], bool] | None) -> Callable[..., None]:
-    """Make a backup write its epoch to a temporary file and rename that.
+    """Returns a function that writes a backup with its epoch in a temporary file, and renames that file.
 
     Written in place, the file is empty for a moment: a task that is ended then leaves an
     unreadable backup.
@@ -190,7 +190,7 @@ def _epoch_aside(save: Callable[..., None], is_remote: Callable[[str], bool] | N
         if "://" in path or (is_remote is not None and is_remote(path)):
             save(self)
             return
-        # Only one task writes here, so the name is fixed; by its number it is not sent.
+        # Only one task writes here, so the name is fixed. The agent does not send files named .NUMBER-NAME.
         aside = os.path.join(os.path.dirname(path), f".0-{os.path.basename(path)}")
         if self.double_checkpoint and os.path.exists(path):
             shutil.copyfile(path, aside)  # Keras copies an existing file
@@ -214,7 +214,7 @@ _BACKUP_PATHS = (
 
 
 def patch_checkpoint(module: ModuleType) -> None:
-    """Have one worker write a checkpoint."""
+    """Makes only one worker write a checkpoint."""
     cls = module.ModelCheckpoint
     save = cls._save_model
 
@@ -229,7 +229,7 @@ def patch_checkpoint(module: ModuleType) -> None:
 
 @contextlib.contextmanager
 def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
-    """Have a callback write below a temporary folder unless this worker's files are kept."""
+    """Makes a callback write to a temporary folder in this context, unless this worker's files are kept."""
     if writes_here(model):
         yield
         return
@@ -251,7 +251,7 @@ def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
 
 
 def patch_saving(module: ModuleType) -> None:
-    """Make save and save_weights write a local file to a temporary name and rename it.
+    """Makes save and save_weights write a local file to a temporary name and rename it.
 
     An evaluator thus sees complete checkpoints only, and an earlier file is kept until then.
     """

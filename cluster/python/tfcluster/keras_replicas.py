@@ -1,6 +1,7 @@
 """The copies of a Keras model that the tasks of a run train together.
 
-There are two ways: MultiWorkerMirroredStrategy, and tfcluster.DistributedOptimizer on a model without a strategy.
+There are two ways: MultiWorkerMirroredStrategy, and tfcluster.DistributedOptimizer on a model without a
+strategy.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from typing import Any, Protocol
 
 
 class Replicas(Protocol):
-    """What one task knows of all copies. Every task makes the same calls in the same order."""
+    """One task's view of all copies. Every task makes the same calls in the same order."""
 
     writes_here: bool
-    """Whether this task's files are the ones that are kept."""
+    """True if this task's files are kept."""
 
     def average(self, model: Any, variables: Sequence[Any]) -> None:
-        """Set variables of this task's copy to their mean over all copies."""
+        """Sets variables of this task's copy to their mean over all copies."""
 
 
 def of(model: Any) -> Replicas | None:
-    """Return the copies of a model; None for a model that this task trains alone."""
+    """Returns the copies of a model; None for a model that this task trains alone.
+
+    Raises ValueError if both ways are used.
+    """
     strategy = strategy_of(model)
     grouped = bool(optimizers_of(model))
     if not spans_workers(strategy):
@@ -37,7 +41,7 @@ def of(model: Any) -> Replicas | None:
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return the optimizers of a model for which DistributedOptimizer was called.
+    """Returns the optimizers of a model for which DistributedOptimizer was called.
 
     A model with a training step of its own may have several, as attributes.
     """
@@ -50,18 +54,18 @@ def _reduces(value: Any) -> bool:
 
 
 def is_distributed(optimizer: Any) -> bool:
-    """Return whether DistributedOptimizer has returned this optimizer."""
+    """Reports whether DistributedOptimizer has returned this optimizer."""
     module = sys.modules.get("tfcluster.distributed_optimizer")  # not imported: there is none
     return module is not None and isinstance(optimizer, module.Distributed)
 
 
 def strategy_of(model: Any) -> Any:
-    """Return the tf.distribute strategy in whose scope a model was made."""
+    """Returns the tf.distribute strategy of the scope in which a model was made."""
     return getattr(model, "_distribute_strategy", None)
 
 
 def spans_workers(strategy: Any) -> bool:
-    """Return whether a strategy is MultiWorkerMirrored with several workers."""
+    """Reports whether a strategy is MultiWorkerMirrored with several workers."""
     extended = getattr(strategy, "extended", None)
     in_multi_worker_mode = getattr(extended, "_in_multi_worker_mode", None)
     return type(extended).__name__ == "CollectiveAllReduceExtended" and bool(
@@ -70,13 +74,13 @@ def spans_workers(strategy: Any) -> bool:
 
 
 def writes_here(model: Any) -> bool:
-    """Return whether this task's files are the ones that are kept."""
+    """Reports whether this task's files are kept."""
     replicas = of(model)
     return replicas is None or replicas.writes_here
 
 
 def average_kept_values(model: Any) -> None:
-    """Set the variables that layers keep beside their weights to the mean over all copies.
+    """Sets the variables that layers keep beside their weights to the mean over all copies.
 
     All tasks must call it. Without such variables it sends nothing.
     """
@@ -89,7 +93,7 @@ def average_kept_values(model: Any) -> None:
 
 
 def _kept(model: Any) -> list[Any]:
-    """Variables that were made as not trainable. Weights of frozen layers are not among them: they are equal."""
+    """Returns the variables that were made not trainable, without frozen weights, which are equal."""
     of_layers = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]
     kept = {id(v) for v in of_layers}
     return [v for v in model.non_trainable_variables if id(v) in kept]
@@ -100,13 +104,13 @@ class Grouped:
 
     @property
     def writes_here(self) -> bool:
-        """Whether this task is the first one."""
+        """Reports whether this task is the first one."""
         from tfcluster import collective
 
         return collective.rank() == 0
 
     def average(self, model: Any, variables: Sequence[Any]) -> None:
-        """Send the values by a collective call."""
+        """Averages the values by a collective call."""
         from keras import ops
 
         from tfcluster import collective
@@ -124,11 +128,11 @@ class Mirrored:
 
     @property
     def writes_here(self) -> bool:
-        """Whether the strategy says so."""
+        """Reports whether the strategy makes this task write checkpoints."""
         return bool(self._strategy.extended.should_checkpoint)
 
     def average(self, model: Any, variables: Sequence[Any]) -> None:
-        """Reduce the values in a function that is traced once for each model."""
+        """Reduces the values in a function that is traced once for each model."""
         of, means = _means.get(model, ([], None))
         if means is None or [id(v) for v in of] != [id(v) for v in variables]:
             means = _means_of(variables, self._strategy)

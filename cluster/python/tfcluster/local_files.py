@@ -17,7 +17,7 @@ _HIDDEN = (".", "_")  # prefixes of names that are not data: _SUCCESS, .crc
 
 
 def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str) -> list[str]:
-    """Copy the files of uri below folder, or only i, i+n, … of them if share is (i, n)."""
+    """Copies uri's files below folder, or only i, i+n, … of them if share is (i, n); returns the paths."""
     scheme, colon, _ = uri.partition(":")
     find = _SCHEMES.get(scheme if colon and not uri.startswith("/") else "")
     if find is None:
@@ -32,7 +32,7 @@ def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str
 
 
 def used(copies: list[str]) -> dict[str, object]:
-    """Describe copies as DataUse of manifest.proto: the folder of a copy depends on its file's path, size and time."""
+    """Returns copies as DataUse of manifest.proto. A copy's folder depends on its file's path, size, time."""
     versions = hashlib.sha256("\0".join(os.path.basename(os.path.dirname(path)) for path in copies).encode())
     size = 0
     for path in copies:
@@ -42,7 +42,7 @@ def used(copies: list[str]) -> dict[str, object]:
 
 
 def _find_local(uri: str, host: str) -> list[str]:
-    """Return the files of a path or pattern on this executor, sorted."""
+    """Returns the files of a path or pattern on this executor, sorted."""
     path = urllib.parse.unquote(urllib.parse.urlsplit(uri).path) if uri.startswith("file:") else uri
     if os.path.isfile(path):
         return [path]
@@ -71,7 +71,7 @@ def _below(folder: str) -> list[tuple[str, str]]:
     return found
 
 
-# How the files of a URI are found, by its scheme; those of hdfs: are copied by the agent.
+# The search for the files of a URI, by its scheme. The agent copies the files of hdfs:.
 _SCHEMES: dict[str, Callable[[str, str], list[str]]] = {"": _find_local, "file": _find_local}
 
 
@@ -94,14 +94,14 @@ def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
 
 
 def _place(path: str, info: os.stat_result, folder: str) -> str:
-    """Return the path of the copy of a file's version, in a folder of its own so that the file keeps its name."""
+    """Returns the path for a copy of a file's version, in its own folder so that the file keeps its name."""
     version = f"{os.path.abspath(path)}\0{info.st_size}\0{info.st_mtime_ns}"
     key = hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:24]
     return os.path.join(folder, key, os.path.basename(path))
 
 
 def _copy(path: str, place: str) -> None:
-    """Copy a file to a temporary name, then rename it."""
+    """Copies a file to a temporary name, then renames the copy."""
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
     fd, aside = tempfile.mkstemp(prefix=".part-", dir=os.path.dirname(place))
     try:

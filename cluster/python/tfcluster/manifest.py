@@ -1,7 +1,7 @@
-"""What a task ran with: its code, arguments, packages, seeds and data, as a TaskManifest of manifest.proto.
+"""The manifest of a task: its code, arguments, packages, seeds and data, as a TaskManifest of manifest.proto.
 
-A start waits for the first part of it, so nothing here imports a package or reads many files: versions are those in
-the names of the folders that pip writes. The agent removes secrets.
+A start waits for the first part of it, so nothing here imports a package or reads many files: versions are
+taken from the names of the folders that pip writes. The agent removes secrets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 from tfcluster.channel import Channel
 
-MAX_SOURCE = 64 << 10  # bytes of a file whose text is kept
+MAX_SOURCE = 64 << 10  # bytes of a file that is kept as text
 MAX_SOURCES = 256 << 10  # bytes of all of them
-MAX_FILE = 1 << 20  # bytes of a module whose hash is taken
-MAX_FILES = 200  # modules whose hashes are taken
+MAX_FILE = 1 << 20  # bytes of a module that is hashed
+MAX_FILES = 200  # modules that are hashed
 MAX_REPR = 200  # characters of a value
-MAX_ITEMS = 50  # of a collection whose repr is taken
+MAX_ITEMS = 50  # of a collection that is shown by its repr
 
 # Distributions that have another name than their module.
 _DISTRIBUTIONS = {
@@ -47,7 +47,7 @@ _UNSEEDED_TORCH = 67280421310721  # torch.initial_seed() before torch.manual_see
 
 
 class Manifest:
-    """What this task runs with. Errors are not raised: a manifest is not worth the run."""
+    """The manifest of this task. Errors are not raised: a manifest is not worth the run."""
 
     def __init__(self, channel: Channel, *, keeps_sources: bool) -> None:
         self._channel = channel
@@ -60,11 +60,11 @@ class Manifest:
         self._sent: dict[str, Any] = {}
 
     def source(self, name: str, text: str) -> None:
-        """Record the text of a script or a cell."""
+        """Records the text of a script or a cell."""
         self._texts[name] = text
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Record a function, those of the notebook that it calls, and the plain values that it uses."""
+        """Records a function, the notebook's functions that it calls, and the plain values that it uses."""
         with contextlib.suppress(Exception):
             from tfcluster.shipping import captured
 
@@ -75,7 +75,7 @@ class Manifest:
             self._values = {name: shown for name, value in used.items() if (shown := plain(value)) is not None}
 
     def arguments(self, value: Any) -> None:
-        """Record the object given with --args."""
+        """Records the object given with --args."""
         with contextlib.suppress(Exception):
             named = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
             if named is None:
@@ -84,14 +84,14 @@ class Manifest:
                 self._arguments = {str(name): plain(item) or _kind(item) for name, item in list(named.items())}
 
     def modules(self, folder: str) -> None:
-        """Record the modules that came with the program."""
+        """Records the modules that came with the program."""
         self._modules_dir = folder
         with contextlib.suppress(OSError):
             for path in _files_below(folder):
                 self._add_file(os.path.relpath(path, folder), path)
 
     def start(self) -> None:
-        """Send what is known before the program is entered."""
+        """Sends the part that is known before the program is entered."""
         with contextlib.suppress(Exception):
             for name, text in self._texts.items():
                 self._code[name] = _digest(text.encode("utf-8", "surrogatepass"))
@@ -99,7 +99,7 @@ class Manifest:
             self._send({"seeds": {"PYTHONHASHSEED": seed} if seed else {}, **self._described()})
 
     def sources(self) -> None:
-        """Send the texts of the program and its modules, for which a start does not wait."""
+        """Sends the texts of the program and its modules. A start does not wait for them."""
         with contextlib.suppress(Exception):
             kept, size = {}, 0
             for name, text in self._texts.items() if self._keeps_sources else ():
@@ -109,7 +109,7 @@ class Manifest:
             self._send({"sources": kept})
 
     def end(self) -> None:
-        """Send what the program has imported and set since then."""
+        """Sends what the program has imported and set since the start."""
         with contextlib.suppress(Exception):
             self._send({"seeds": seeds(), **self._described()})
             self.sources()
@@ -131,7 +131,7 @@ class Manifest:
         }
 
     def _add_file(self, name: str, path: str) -> None:
-        """Add the hash of a module, and its text."""
+        """Adds the hash of a module, and its text."""
         if name in self._code or len(self._code) >= MAX_FILES:
             return
         with contextlib.suppress(OSError), open(path, "rb") as f:
@@ -155,9 +155,9 @@ class Manifest:
 
 
 class Folders:
-    """What is in the folders of sys.path, each listed once, and which of it is imported.
+    """The modules in the folders of sys.path, each listed once, and the imported packages.
 
-    With another object, made before a fork, only what was imported since is looked at: to look at every module would
+    With another object, made before a fork, only later imports are looked at: a look at every module would
     copy the pages that the process shares with its parent.
     """
 
@@ -165,10 +165,10 @@ class Folders:
         self._seen: dict[str, tuple[set[str], dict[str, str]]] = dict(before._seen) if before else {}
         self._found: dict[str, str] = dict(before._found) if before else {}  # versions of imported packages
         self._looked = before._looked if before else 0  # length of sys.modules at that time
-        self.modules: dict[str, str] = {}  # of the user, which no package has: path by name
+        self.modules: dict[str, str] = {}  # the user's own, outside of packages: path by name
 
     def packages(self, named: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-        """Return the versions of the imported and the named packages, and the named ones that are not installed."""
+        """Returns the versions of the imported and named packages, and the named ones that are absent."""
         absent = []
         found = self._found
         standard = sys.stdlib_module_names
@@ -201,7 +201,7 @@ class Folders:
             self._ours(name, path)
 
     def _installed(self, name: str, found: dict[str, str]) -> bool:
-        """Look for a module that is not imported; return whether it is there."""
+        """Looks for a module that is not imported; reports whether it is there."""
         for folder in sys.path:
             modules, _ = self._list(folder)
             if name not in modules:
@@ -216,7 +216,7 @@ class Folders:
         return False
 
     def _ours(self, name: str, path: str) -> None:
-        """Note a module of the user's own."""
+        """Records a module of the user's own."""
         if not any(part in path.split(os.sep) for part in _PACKAGES) and not path.startswith(
             (sys.base_prefix + os.sep, sys.prefix + os.sep, _HERE)
         ):
@@ -227,7 +227,7 @@ class Folders:
         return self._list(folder)[1].get(_normal(_DISTRIBUTIONS.get(module, module)), "")
 
     def _list(self, folder: str) -> tuple[set[str], dict[str, str]]:
-        """Return the modules and the versions of the distributions in a folder."""
+        """Returns the modules and the versions of the distributions in a folder."""
         listed = self._seen.get(folder)
         if listed is not None:
             return listed
@@ -251,7 +251,7 @@ _warm: Folders | None = None  # of the process that forks tasks
 
 
 def warm() -> None:
-    """Look at what this process has imported, before it forks tasks."""
+    """Looks at the imports of this process, before it forks tasks."""
     global _warm
     with contextlib.suppress(Exception):
         folders = Folders()
@@ -260,12 +260,12 @@ def warm() -> None:
 
 
 def _normal(name: str) -> str:
-    """Return a distribution's name as in PEP 503."""
+    """Returns a distribution's name as in PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def imported_by(source: str) -> Iterator[str]:
-    """Yield the top-level modules that a text's import statements name."""
+    """Yields the top-level modules that a text's import statements name."""
     for match in _IMPORT.finditer(source):
         if match[2]:
             yield match[2]
@@ -275,7 +275,7 @@ def imported_by(source: str) -> Iterator[str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of what imported frameworks were built with."""
+    """Returns the versions of Python and of the libraries that imported frameworks were built with."""
     found = {"Python": ".".join(map(str, sys.version_info[:3])), "machine": os.uname().machine}
     with contextlib.suppress(Exception):
         build = getattr(sys.modules.get("tensorflow.python.platform.build_info"), "build_info", {})
@@ -290,7 +290,7 @@ def versions() -> dict[str, str]:
 
 
 def seeds() -> dict[str, str]:
-    """Return the seeds that the program has set, as far as the imported frameworks tell them."""
+    """Returns the seeds that the program has set, as far as the imported frameworks reveal them."""
     found = {}
     for name, module, read in (
         ("keras", "keras.src.utils.rng_utils", lambda m: m.get_random_seed()),
@@ -315,7 +315,7 @@ def _source_of(value: Any) -> str:
 
 
 def _definitions(used: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and source of the notebook's functions and classes."""
+    """Yields name and source of the notebook's functions and classes."""
     for name, value in used.items():
         if isinstance(value, FunctionType | type) and value.__module__ == "__main__":
             with contextlib.suppress(OSError, TypeError):
@@ -334,7 +334,7 @@ def _files_below(folder: str) -> Iterator[str]:
 
 
 def plain(value: Any) -> str | None:
-    """Return the repr of a plain value, shortened; None for another one, whose repr may be long in the making."""
+    """Returns the repr of a plain value, shortened; None for others, because their repr may take long."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a scalar of NumPy
         value = value.item()
     if not _is_plain(value, 3):
@@ -355,7 +355,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return the type of a value, and its shape if it has one."""
+    """Returns the type of a value, and its shape if it has one."""
     shape = getattr(value, "shape", None)
     text = f"<{type(value).__name__}{' ' + str(tuple(shape)) if isinstance(shape, tuple) else ''}>"
     return text[:MAX_REPR]

@@ -8,7 +8,7 @@ import zipfile
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Extract a zip of modules into folder, completely or not at all; several tasks may do so at once."""
+    """Extracts a zip of modules into folder, completely or not at all; several tasks may do so at once."""
     if os.path.isdir(folder):
         return
     aside = f"{folder}.{os.getpid()}"

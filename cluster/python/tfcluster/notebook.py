@@ -1,4 +1,4 @@
-"""%tfcluster in IPython: the magic, its completion and help, and the thread that answers requests for objects."""
+"""%tfcluster in IPython: the magic, its completion and help, and the thread that answers for objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _over: threading.Event | None = None  # ends the objects thread
 
 
 def load(shell: Any) -> None:
-    """Register everything without output: the kernel loads it before the first cell."""
+    """Registers everything without output: the kernel loads it before the first cell."""
     global _over
     from IPython.core.magic import no_var_expand
 
@@ -43,7 +43,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Unregister the magic; an engine started here ends, clusters keep running."""
+    """Unregisters the magic; an engine started here ends, clusters keep running."""
     if _over is not None:
         _over.set()
     shell.magics_manager.magics["line"].pop("tfcluster", None)
@@ -74,7 +74,7 @@ _magic.needs_local_scope = True  # type: ignore[attr-defined]
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Keep IPython from treating ? at the end of our lines as a question about the last word."""
+    """Keeps IPython from treating ? at the end of our lines as a question about the last word."""
     if lines and lines[0].startswith("%%") and not _LINE.match(lines[0]):
         return lines
     body = bool(lines) and lines[0].startswith("%%")
@@ -93,7 +93,7 @@ def _transform(lines: list[str]) -> list[str]:
 
 
 def _complete(_shell_again: Any, event: Any) -> list[str]:
-    """Return completions after %tfcluster."""
+    """Returns completions after %tfcluster."""
     line = getattr(event, "text_until_cursor", None) or event.line
     with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
         conn.settimeout(5)
@@ -111,7 +111,7 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
 
 
 def _answer(shell: Any, over: threading.Event) -> None:
-    """The objects thread: answer Go while this process lives, and reconnect after errors."""
+    """Runs the objects thread: answers Go until over is set, and reconnects after errors."""
     while not over.is_set():
         with contextlib.suppress(Exception), contextlib.closing(gate.connect(start=False)) as conn:
             gate.send(conn, {"op": "objects"})
@@ -124,7 +124,7 @@ def _answer(shell: Any, over: threading.Event) -> None:
 
 
 def _serve_plain_kernel(shell: Any) -> None:
-    """In a plain ipykernel: send the kernel's name to the engine, and notify it of the kernel's shutdown."""
+    """Sends a plain ipykernel's name to the engine, and notifies the engine of the kernel's shutdown."""
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
@@ -146,7 +146,7 @@ def _serve_plain_kernel(shell: Any) -> None:
 
 
 def _store(number: int, text: str) -> None:
-    """Store the value of a cell that Go ran in Out[number] and _; called by the kernel, silently."""
+    """Stores the value of a cell, which Go ran, as Out[number] and _. The kernel calls it silently."""
     shell = frontend.shell()
     if shell is None:
         return

@@ -14,15 +14,16 @@ from tfcluster import gate, shipping
 from tfcluster.errors import UsageError
 
 _feeds: dict[str, Any] = {}  # feed_thread.Feeding by the number that Go gave it
-values: dict[str, Any] = {}  # what inference made, by that number, until the call that asked for it has it
+values: dict[str, Any] = {}  # of inference, by that number, until the call that asked for one has it
 
 _FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
 
 
 class Objects:
-    """Answers calls with a namespace: the notebook's, with the caller's locals first.
+    """The answers to calls of Go, with a namespace: the notebook's, with the caller's locals first.
 
-    given has objects that a Python call passed, by generated names.
+    given has objects that a Python call passed, by the names in its command line. They come before all
+    others.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Objects:
         raise KeyError(name)
 
     def do_expand(self, names: list[str]) -> dict[str, str | None]:
-        """Return the text of each name; None for unknown ones. An error says which name has no text."""
+        """Returns the text of each name; None for unknown names. UsageError for a name without a text."""
         found: dict[str, str | None] = {}
         for name in names:
             try:
@@ -66,7 +67,7 @@ class Objects:
         return found
 
     def do_eval(self, expr: str) -> str:
-        """Return the text of an expression; {x:.2f} and {x!r} work as in an f-string."""
+        """Returns the text of an expression; {x:.2f} and {x!r} work as in an f-string."""
         # One namespace, because a comprehension or lambda in the expression sees only globals.
         names = {**self._globals, **self._locals}
         try:
@@ -83,7 +84,7 @@ class Objects:
         return format(value, match[3] or "")
 
     def do_program(self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None) -> dict[str, Any]:
-        """Return a pickled function with the modules that it imports."""
+        """Returns a pickled function with the modules that it imports."""
         try:
             function = self._find(name)
         except KeyError:
@@ -108,13 +109,13 @@ class Objects:
     def do_modules(
         self, max_bytes: int, source: str = "", path: str = "", py_files: list[str] | None = None
     ) -> dict[str, Any]:
-        """Return the modules that a script or cell imports."""
+        """Returns the modules that a script or cell imports."""
         modules = shipping.modules_of_source(source, path, os.getcwd(), py_files or ())
         _bound(path or "the cell", len(modules), max_bytes)
         return {"modules_b64": _text(modules)}
 
     def do_args(self, name: str) -> dict[str, Any]:
-        """Return a pickled object."""
+        """Returns a pickled object."""
         try:
             value = self._find(name)
         except KeyError:
@@ -122,7 +123,7 @@ class Objects:
         return {"pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))}
 
     def do_names(self) -> list[str]:
-        """Return completions."""
+        """Returns the names of the notebook's functions, for completion."""
         return sorted(
             name
             for name, value in list(self._globals.items())
@@ -130,11 +131,11 @@ class Objects:
         )
 
     def do_environ(self, names: list[str]) -> dict[str, str | None]:
-        """Return variables of the notebook's environment."""
+        """Returns variables of the notebook's environment."""
         return {name: os.environ.get(name) for name in names}
 
     def do_spark_session(self, name: str, asked: bool) -> dict[str, Any]:
-        """Describe the notebook's SparkSession of that name, if there is one."""
+        """Describes the notebook's SparkSession of that name, if there is one."""
         try:
             spark = self._find(name)
         except KeyError:
@@ -160,14 +161,14 @@ class Objects:
         return {"found": True, "host": host, "unusable": unusable}
 
     def do_spark_lend(self, name: str, socket: str) -> bool:
-        """Connect the notebook's SparkSession to a cluster's driver."""
+        """Connects the notebook's SparkSession to a cluster's driver."""
         from tfcluster import spark_host
 
         spark_host.borrow(_session_of(self._find(name)), socket)
         return True
 
     def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
-        """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
+        """Describes DATA, which is kept under id until feed_end; raises UsageError if it cannot be fed."""
         from tfcluster import feed_data, feed_notebook, feed_predictions, feed_thread
 
         try:
@@ -199,12 +200,12 @@ class Objects:
         return True
 
     def do_feed_wait(self, id: str, seen: int) -> gate.Later:
-        """How far the delivery is, once more than seen epochs are delivered or it has ended."""
+        """Returns the state of the delivery, once more than seen epochs are delivered or it has ended."""
         feeding = _feeds[id]
         return gate.Later(lambda tell: feeding.wait(seen, tell))
 
     def do_feed_waits(self, id: str) -> str:
-        """Return what the delivery waits for; "" for nothing."""
+        """Returns why the delivery waits; "" if it does not."""
         return _feeds[id].source.waits()
 
     def do_feed_stop(self, id: str) -> bool:
@@ -213,13 +214,13 @@ class Objects:
         return True
 
     def do_feed_again(self, id: str) -> gate.Later:
-        """Ends the delivery, so that feed_start begins with the first record again; answers when it has ended."""
+        """Ends the delivery, so that feed_start begins with the first record again; returns when it has."""
         before = _feeds[id]
         _feeds[id] = before.again()
         return gate.Later(before.ended)
 
     def do_feed_end(self, id: str, keep: bool) -> bool:
-        """Ends the delivery and forgets the data; with keep, what inference made stays for do_feed_value."""
+        """Ends the delivery and drops the data; with keep, the value of inference stays for do_feed_value."""
         if feeding := _feeds.pop(id, None):
             feeding.cancel()
             if feeding.value is not None:
@@ -229,7 +230,7 @@ class Objects:
         return True
 
     def do_feed_value(self, id: str, into: str) -> dict[str, Any]:
-        """Whether inference has made something; it is put under the name into, and kept until it is taken."""
+        """Reports whether inference has a value; stores it under the name into. It is kept until taken."""
         from tfcluster import feed_predictions
 
         if id not in values:
@@ -239,7 +240,7 @@ class Objects:
         return {"found": True, "text": feed_predictions.text(values[id])}
 
     def do_cwd(self) -> str:
-        """Return the base of relative paths."""
+        """Returns the base of relative paths."""
         return os.getcwd()
 
 
@@ -254,7 +255,7 @@ def _is_context(value: Any) -> bool:
 
 
 def _session_of(value: Any) -> Any:
-    """The SparkSession of a SparkContext; a session as it is."""
+    """Returns the SparkSession of a SparkContext; a session as it is."""
     if not _is_context(value):
         return value
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The comm of the JupyterLab extension in a plain ipykernel: its messages are carried to the Go engine and back."""
+"""The comm of the JupyterLab extension in a plain ipykernel. It carries messages to Go's engine and back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TARGET = "tfcluster.v1"
 
 
 def register(shell: Any) -> None:
-    """Accept the extension's comms; nothing in a kernel of ours, which serves them itself, and outside of kernels."""
+    """Accepts the extension's comms in a plain ipykernel. Our kernel serves them itself."""
     manager = _manager(shell)
     if manager is not None:
         manager.register_target(TARGET, _opened)
 
 
 def unregister(shell: Any) -> None:
-    """Accept no more comms."""
+    """Accepts no more comms."""
     manager = _manager(shell)
     if manager is not None and TARGET in manager.targets:
         manager.unregister_target(TARGET, _opened)
@@ -32,7 +32,7 @@ def _manager(shell: Any) -> Any:
 
 
 def _opened(comm: Any, _: Mapping[str, Any]) -> None:
-    """Serve one comm until either side closes it. The kernel calls it between cells."""
+    """Serves one comm until either side closes it. The kernel calls it between cells."""
     conn = gate.connect()
     gate.send(conn, {"op": "panel"})
 
@@ -50,7 +50,7 @@ def _opened(comm: Any, _: Mapping[str, Any]) -> None:
 
 
 def _carry(conn: socket.socket, comm: Any) -> None:
-    """Send what the engine says to the front end, also while a cell runs."""
+    """Sends the engine's messages to the front end, also while a cell runs."""
     with conn:
         with contextlib.suppress(OSError, ValueError):
             for message in gate.lines(conn):

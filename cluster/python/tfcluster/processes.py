@@ -1,4 +1,4 @@
-"""Find all processes of a task in /proc, so that none outlives it; system calls that os does not have."""
+"""The search for all processes of a task in /proc, so that none outlives it; system calls that os lacks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
 
 
 def table() -> dict[int, tuple[int, int]]:
-    """Return every process that lives: pid → (parent, session).
+    """Returns every process that lives: pid → (parent, session).
 
-    The state is the main thread's: where that has ended before the others, the process lives, and is the parent of
-    what it has started.
+    The state in /proc is the main thread's. If that thread has ended before others, the process still lives,
+    and is the parent of the processes that it has started.
     """
     found: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
@@ -33,7 +33,7 @@ def table() -> dict[int, tuple[int, int]]:
 
 
 def descendants(root: int, processes: dict[int, tuple[int, int]] | None = None) -> list[int]:
-    """Return the descendants of root, parents first."""
+    """Returns the descendants of root, parents first."""
     processes = table() if processes is None else processes
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
@@ -48,13 +48,13 @@ def descendants(root: int, processes: dict[int, tuple[int, int]] | None = None) 
 
 
 def in_session(root: int, session: int) -> list[int]:
-    """Return descendants of root in a session. A reused pid is not among them."""
+    """Returns descendants of root in a session. A reused pid is not among them."""
     processes = table()
     return [pid for pid in descendants(root, processes) if processes[pid][1] == session]
 
 
 def of_task(root: int, task: int, marker: str) -> list[int]:
-    """Return descendants of root that belong to a task: of its session, their descendants, those with its marker."""
+    """Returns descendants of root that belong to a task: its own, its session's, and any with its marker."""
     processes = table()
     below = set(descendants(task, processes)) if processes.get(task, (0, 0))[0] == root else set()
     found = []
@@ -65,29 +65,30 @@ def of_task(root: int, task: int, marker: str) -> list[int]:
 
 
 def carries(pid: int, marker: str) -> bool:
-    """Return whether the process was started with an environment entry."""
+    """Reports whether the process was started with an environment entry."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:
         return marker.encode() in f.read().split(b"\0")
     return False
 
 
 def kill(pid: int, number: int) -> None:
-    """Signal a process that may have ended already."""
+    """Signals a process that may have ended already."""
     with contextlib.suppress(OSError):
         os.kill(pid, number)
 
 
 def control(option: int, value: int) -> None:
-    """Call prctl(2) for this process."""
+    """Calls prctl(2) for this process."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl: {os.strerror(number)}")
 
 
 def memory_file(name: str) -> int:
-    """Return the descriptor of an empty file in memory, which a new program does not inherit.
+    """Returns the descriptor of an empty file in memory, which a new program does not inherit.
 
-    A Python that was built for glibc before 2.27, such as uv's, has no os.memfd_create; the host's glibc mostly has it.
+    A Python that was built for glibc before 2.27, such as uv's, has no os.memfd_create; the host's glibc
+    usually has memfd_create.
     """
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)

@@ -1,4 +1,4 @@
-"""Where the program tfcluster is."""
+"""The path of the program tfcluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sysconfig
 
 
 def installed() -> str:
-    """Return the program that was installed with this package; "" for none.
+    """Returns the path of the program that was installed with this package; "" for none.
 
-    `tfcluster install` writes its own path beside this file. Of a wheel, pip puts the program into the folder for
+    `tfcluster install` writes its own path beside this file. pip puts a wheel's program into the folder for
     scripts that belongs to the folder for packages.
     """
     package = os.path.dirname(os.path.abspath(__file__))

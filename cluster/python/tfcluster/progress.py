@@ -21,13 +21,13 @@ from tfcluster.activity import marked
 from tfcluster.channel import REPORT_INTERVAL, Channel, number
 
 TRAINERS = {"tensorflow": "TensorFlowTrainer", "jax": "JAXTrainer", "torch": "TorchTrainer"}
-"""By Keras' backend, the class with fit and evaluate."""
+"""The class with fit and evaluate, by Keras' backend."""
 SAVING = {"save": activity.CHECKPOINT, "save_weights": activity.CHECKPOINT, "export": activity.EXPORT}
-"""Methods of a model, and the phase of the program that they are."""
+"""The phases of the program that methods of a model are."""
 
 
 def install(channel: Channel) -> None:
-    """Add the callback to fit, now or after Keras's import."""
+    """Adds the callback to fit, now or after Keras's import."""
 
     def patch_keras(module: ModuleType, name: str) -> None:
         from keras.src.callbacks import Callback, CallbackList
@@ -54,7 +54,7 @@ def install(channel: Channel) -> None:
 
 
 def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[..., Any]:
-    """Keeps what the last evaluation found, for `%tfcluster evaluate DATA`."""
+    """Returns an evaluate that keeps the metrics of the last evaluation, for `%tfcluster evaluate DATA`."""
 
     @functools.wraps(evaluate)
     def evaluate_and_keep(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,10 +93,10 @@ def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel
 
 
 def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
-    """Return two classes of callbacks for a Keras's Callback class: for epochs only, and for every batch."""
+    """Returns two classes of callbacks for a Keras's Callback class: for epochs only, and for every batch."""
 
     class EpochProgress(base):  # type: ignore[misc, valid-type]
-        """Report the end of each epoch."""
+        """A callback that reports the end of each epoch."""
 
         async_safe = True  # Keras does not wait for a batch's callbacks
 
@@ -116,7 +116,7 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
             self._report(self._steps() or self._batches, logs)
 
         def _steps(self) -> int:
-            """Return the steps of an epoch; 0 if unknown."""
+            """Returns the steps of an epoch; 0 if unknown."""
             return int((self.params or {}).get("steps") or 0)
 
         def _report(self, step_in_epoch: int, logs: Mapping[str, Any] | None) -> None:
@@ -134,14 +134,14 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
             channel.report(fields, values)
 
     class BatchProgress(EpochProgress):
-        """Report batches too, and count them: a task stops between two."""
+        """A callback that reports batches, too, and counts them: a task stops between two batches."""
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             channel.steps.next_batch()  # on_train_batch_end may be called by a thread of Keras'
             channel.activity.batch_begins()
 
         def step_of(self, batch: int) -> int:
-            """Return the number of the step that a batch of this epoch is."""
+            """Returns the number of the step that a batch of this epoch is."""
             return self._before + batch + 1
 
         def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -158,13 +158,13 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
 
 
 def make_phases(base: type, channel: Channel) -> type:
-    """Return the class of the callback that marks steps and phases. It is the first one: others may take long.
+    """Returns the class of the callback that marks steps and phases. It is the first: others may take long.
 
     Under ParameterServerStrategy there is none: without batches there would be no steps for hours.
     """
 
     class Phases(base):  # type: ignore[misc, valid-type]
-        """Marks what fit is doing."""
+        """A callback that marks the steps and phases of fit."""
 
         async_safe = True
 

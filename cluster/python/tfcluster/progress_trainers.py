@@ -1,7 +1,7 @@
 """Progress of Lightning's Trainer.fit and Hugging Face's Trainer.train, without changes of the program.
 
-As progress does for Keras: a callback is added for the time of the call. It reports step, epoch and metrics to the
-agent, and counts batches, so that all tasks stop between the same two.
+As in progress, for Keras, a callback is added for the time of the call. It reports step, epoch and metrics to
+the agent, and counts batches, so that all tasks stop between the same two batches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tfcluster import activity, hooks
 from tfcluster.channel import REPORT_INTERVAL, Channel, number
 
 LIGHTNING_SINCE, TRANSFORMERS_SINCE = 2, 4
-"""The oldest major versions whose callbacks are known here."""
+"""The oldest major versions with the callbacks that are known here."""
 
 
 def install(channel: Channel) -> None:
-    """Add the callbacks, now or after the import of a trainer."""
+    """Adds the callbacks, now or after the import of a trainer."""
     for package in ("lightning.pytorch", "pytorch_lightning"):
         hook = functools.partial(_patch_lightning, package=package, channel=channel)
         hooks.when_imported(f"{package}.trainer.trainer", hook)
@@ -67,7 +67,7 @@ def _patch_transformers(module: ModuleType, channel: Channel) -> None:
 
 
 def _supported(package: str, since: int) -> bool:
-    """Return whether this version has the callbacks that are known here; print a line if it has not."""
+    """Reports whether this version has the callbacks that are known here; prints a line if it has not."""
     version = str(getattr(sys.modules[package], "__version__", ""))
     major = version.partition(".")[0]
     if major.isdigit() and int(major) >= since:
@@ -91,7 +91,7 @@ def _reporting(
 
 
 class _Reporter:
-    """Sends reports of one trainer, at most one for each interval unless it is urgent."""
+    """A sender of one trainer's reports: at most one for each interval, unless it is urgent."""
 
     def __init__(self, source: str, channel: Channel) -> None:
         self._source = source
@@ -99,11 +99,11 @@ class _Reporter:
         self._reported = -math.inf
 
     def due(self) -> bool:
-        """Return whether the last report is an interval old."""
+        """Reports whether the last report is an interval old."""
         return time.monotonic() - self._reported >= REPORT_INTERVAL
 
     def report(self, counts: Mapping[str, int], metrics: Mapping[str, Any]) -> None:
-        """Send the counts that are known, which are not 0, and those metrics that are numbers."""
+        """Sends the counts that are known, which are not 0, and the metrics that are numbers."""
         self._reported = time.monotonic()
         values: dict[str, float] = {}
         for name, value in metrics.items():
@@ -115,10 +115,10 @@ class _Reporter:
 
 
 def make_lightning_callback(base: type, channel: Channel) -> type:
-    """Return the class of the callback for a Lightning's Callback class. Its steps are batches."""
+    """Returns the class of the callback for a Lightning's Callback class. Its steps are batches."""
 
     class Progress(base):  # type: ignore[misc, valid-type]
-        """Reports batches and epochs of training."""
+        """A callback that reports batches and epochs of training."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -134,7 +134,7 @@ def make_lightning_callback(base: type, channel: Channel) -> type:
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             channel.activity.batch_ended(trainer.fit_loop.total_batch_idx + 1)
-            if self._reporter.due():  # a metric on a GPU is waited for
+            if self._reporter.due():  # reading a metric on a GPU waits for it
                 self._reporter.report(lightning_counts(trainer), trainer.callback_metrics)
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -158,7 +158,7 @@ def make_lightning_callback(base: type, channel: Channel) -> type:
 
 
 def lightning_counts(trainer: Any) -> dict[str, int]:
-    """Return the position of a Trainer of Lightning; 0 for what it does not know, as the length of a stream."""
+    """Returns the position of a Trainer of Lightning; 0 for unknown counts, such as a stream's length."""
     batches = trainer.num_training_batches
     batches = int(batches) if math.isfinite(batches) else 0
     epochs = max(trainer.max_epochs or 0, 0)
@@ -172,10 +172,10 @@ def lightning_counts(trainer: Any) -> dict[str, int]:
 
 
 def make_transformers_callback(base: type, channel: Channel) -> type:
-    """Return the class of the callback for a Transformers' TrainerCallback. Its steps are those of the optimizer."""
+    """Returns the callback's class for a Transformers' TrainerCallback. Its steps are the optimizer's."""
 
     class Progress(base):  # type: ignore[misc, valid-type]
-        """Reports steps, and what the trainer logs."""
+        """A callback that reports steps, and the trainer's logs."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -213,7 +213,7 @@ def make_transformers_callback(base: type, channel: Channel) -> type:
 
 
 def transformers_counts(state: Any) -> dict[str, int]:
-    """Return the position in a TrainerState of Transformers."""
+    """Returns the position in a TrainerState of Transformers."""
     return {
         "step": int(state.global_step),
         "total_steps": max(int(state.max_steps), 0),

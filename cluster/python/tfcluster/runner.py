@@ -1,6 +1,6 @@
-"""Runs one task's program in this process.
+"""The run of one task's program in this process.
 
-Entered in a fork of the zygote (run_and_exit), or as a fresh interpreter:
+It begins in a fork of the zygote (run_and_exit), or in a fresh interpreter:
 
     python -m tfcluster.runner CONTROL_FD SPEC_FD
 
@@ -63,7 +63,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main(argv: list[str]) -> None:
-    """The entry point of a new interpreter."""
+    """Runs a task as the entry point of a new interpreter."""
     control_fd, spec_fd = int(argv[1]), int(argv[2])
     os.set_inheritable(control_fd, False)
     with os.fdopen(spec_fd, "rb") as f:
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
 
 
 def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
-    """Run the program and end the process with its exit code; never return."""
+    """Runs the program and ends the process with its exit code; never returns."""
     channel = Channel(socket.socket(fileno=control_fd))
     code = 1
     try:
@@ -87,7 +87,7 @@ def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
 
 
 def end_within(seconds: float, code: int) -> None:
-    """Kill the process if it has not ended by then: a failed one may wait at exit for peers that wait for it (JAX)."""
+    """Ends this process after seconds: a failed program may wait at exit for peers that wait for it (JAX)."""
 
     def end() -> None:
         with contextlib.suppress(BaseException):
@@ -104,7 +104,7 @@ def end_within(seconds: float, code: int) -> None:
 
 
 def leave(code: int) -> int:
-    """Do what an interpreter does at exit: join threads, call atexit functions, flush."""
+    """Joins threads, calls atexit functions and flushes, as an interpreter at exit; returns the exit code."""
     for end in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):
         try:
             end()
@@ -128,7 +128,7 @@ class Task:
         self._folder = os.getcwd()  # the task's initial folder
 
     def run(self) -> int:
-        """Run the program, report its outcome to the agent and return the exit code."""
+        """Runs the program, reports its outcome to the agent and returns the exit code."""
         try:
             self._prepare()
             program = self._load()
@@ -184,7 +184,7 @@ class Task:
             progress_trainers.install(self.channel)
 
     def _adapt_server(self, module: ModuleType) -> None:
-        """Report that the program waits in tf.distribute.Server.join(), and let SIGTERM end it."""
+        """Makes tf.distribute.Server.join() report that the program waits in it, and lets SIGTERM end it."""
         join = module.Server.join
 
         def wait(server: Any) -> None:
@@ -253,7 +253,7 @@ class Task:
         self.channel.send("entered", seconds=max(0.0, time.time() - float(self.spec.get("requested") or time.time())))
 
     def _result(self, value: Any, evaluation: Mapping[str, Any]) -> None:
-        """Send what main_fun returned and what an evaluation found to the agent."""
+        """Sends main_fun's value and an evaluation's metrics to the agent."""
         self.channel.flush()
         if value is not None:
             self.channel.send("result", **self._encoded(value), **evaluation)
@@ -261,7 +261,7 @@ class Task:
             self.channel.send("result", json="null", **evaluation)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """The value as its repr and, where that is possible, as JSON and as a pickle."""
+        """Returns the value as its repr and, if possible, as JSON and as a pickle."""
         said: dict[str, Any] = {"repr": shorten(safe_repr(value))}
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             as_json = json.dumps(value, allow_nan=False, default=plain)
@@ -291,7 +291,7 @@ class Task:
 
 
 def open_streams() -> None:
-    """Create text streams for descriptors 0, 1 and 2: in a fork the old ones are of the zygote's log file."""
+    """Opens text streams for descriptors 0, 1 and 2: in a fork the old ones are of the zygote's log file."""
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     for fd, name in ((1, "stdout"), (2, "stderr")):
         stream = open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -300,7 +300,7 @@ def open_streams() -> None:
 
 
 def load_program(path: str) -> Callable[..., Any]:
-    """Unpickle a program: a function, or {"function": …, "sources": {file name: text}}.
+    """Unpickles a program: a function, or {"function": …, "sources": {file name: text}}.
 
     The sources of the notebook's cells are for tracebacks and for AutoGraph.
     """
@@ -313,13 +313,13 @@ def load_program(path: str) -> Callable[..., Any]:
 
 
 def unpickle(path: str) -> Any:
-    """Unpickle a file."""
+    """Unpickles a file."""
     with open(path, "rb") as f:
         return pickle.load(f)
 
 
 def dump(value: Any) -> bytes:
-    """Pickle a value, with cloudpickle if installed."""
+    """Pickles a value, with cloudpickle if installed."""
     try:
         import cloudpickle
     except ImportError:
@@ -328,7 +328,7 @@ def dump(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Encode NumPy's scalars and small arrays for JSON."""
+    """Encodes NumPy's scalars and small arrays for JSON."""
     convert = getattr(value, "tolist", None)
     if convert is None or getattr(value, "size", 0) > 10_000:
         raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
@@ -336,7 +336,7 @@ def plain(value: Any) -> Any:
 
 
 def wanted(function: Callable[..., Any]) -> int:
-    """Return how many of (args, ctx) a function takes: 0, 1 or 2."""
+    """Returns the number of arguments of (args, ctx) that a function takes: 0, 1 or 2."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -347,7 +347,7 @@ def wanted(function: Callable[..., Any]) -> int:
 
 
 class SourceLoader:
-    """A loader that returns the source of a module whose file is not on this machine."""
+    """A loader that returns the source of a module without a file on this machine."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -357,24 +357,24 @@ class SourceLoader:
 
 
 def remember_source(filename: str, source: str) -> None:
-    """Register the source of code without a file here, for tracebacks and inspect."""
+    """Registers the source of code without a file here, for tracebacks and inspect."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
 
 
 def name_cells(text: str) -> str:
-    """Return a formatted traceback that names the notebook's cells as IPython does: Cell In[7], line 3."""
+    """Returns a formatted traceback that names the notebook's cells as IPython does: Cell In[7], line 3."""
     return _CELL_FILE.sub(r"\1\2, line", text)
 
 
 def exit_code(error: SystemExit) -> int:
-    """Return the exit code of a SystemExit."""
+    """Returns the exit code of a SystemExit."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def safe_repr(value: Any) -> str:
-    """Return a repr, even if the object's raises an error."""
+    """Returns a repr, even if the object's raises an error."""
     try:
         return repr(value)
     except Exception as e:
@@ -382,7 +382,7 @@ def safe_repr(value: Any) -> str:
 
 
 def shorten(text: str, limit: int = 2000) -> str:
-    """Return text, shortened in the middle to limit characters."""
+    """Returns text, shortened in the middle to limit characters."""
     if len(text) <= limit:
         return text
     half = limit // 2 - 2

@@ -1,6 +1,7 @@
-"""What jupyter-server-proxy starts for TensorBoard: the wheel's entry point in the group jupyter_serverproxy_servers.
+"""The wheel's entry point in the group jupyter_serverproxy_servers.
 
-`tfcluster install` writes the same to the server's configuration (jupyter-ext/serverconfig.go).
+By it jupyter-server-proxy starts the broker for TensorBoard. `tfcluster install` writes the same to the
+server's configuration (jupyter-ext/serverconfig.go).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tfcluster import program
 
 
 def broker() -> dict[str, Any]:
-    """Return the fields of jupyter_server_proxy.config.ServerProcess."""
+    """Returns the fields of jupyter_server_proxy.config.ServerProcess."""
     path = program.installed()
     if not path:
         raise FileNotFoundError(

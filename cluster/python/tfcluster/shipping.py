@@ -1,4 +1,4 @@
-"""What is sent to tasks with a program: itself, pickled, and the modules that it imports.
+"""The parts of a program that are sent to tasks: the program, pickled, and the modules that it imports.
 
 Only modules below the notebook's working directory that the source imports by name are
 sent. They are read from disk at each start.
@@ -39,7 +39,7 @@ def _cloudpickle() -> Any:
 
 
 def pickle_value(value: Any, name: str) -> bytes:
-    """Return a pickled object; raise UsageError with the part that cannot be pickled."""
+    """Returns a pickled object; raises UsageError with the part that cannot be pickled."""
     try:
         return bytes(_cloudpickle().dumps(value))
     except UsageError:
@@ -51,7 +51,7 @@ def pickle_value(value: Any, name: str) -> bytes:
 
 
 def pickle_program(function: Callable[..., Any], name: str, most: int, big: int) -> tuple[bytes, list[tuple[str, int]]]:
-    """Return the function, pickled with the source of its code, and the captured globals of at least big bytes.
+    """Returns the function, pickled with its code's source, and its captured values of at least big bytes.
 
     It pickles {"function": function, "sources": {file name: text}}, because tasks have no
     files with the cells' text, which tracebacks and AutoGraph need.
@@ -76,7 +76,7 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
     sources: dict[str, str] = {}
 
     class Pickler(_cloudpickle().Pickler):  # type: ignore[misc]
-        """Collects the source of each code object that it pickles, and names cells as IPython's tracebacks do."""
+        """A pickler that collects each code object's source, and names cells as IPython's tracebacks do."""
 
         def reducer_override(self, value: Any) -> Any:
             if not isinstance(value, CodeType) or not value.co_filename:
@@ -86,7 +86,7 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
                 linecache.checkcache(value.co_filename)
                 if text := "".join(linecache.getlines(value.co_filename)):
                     sources[name] = text
-            # From 3.1.3 on cloudpickle gives all code the same file name: the task replaces it by the code's own.
+            # From 3.1.3 on cloudpickle gives all code one file name: the task replaces it by the code's own.
             return operator.methodcaller("replace", co_filename=name), (value.replace(co_filename=""),)
 
     out = io.BytesIO()
@@ -96,7 +96,7 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
 
 
 def cell_name(filename: str) -> str:
-    """Return "Cell In[7]" for the file name that IPython gives to that cell's code, and "" for any other."""
+    """Returns "Cell In[7]" for the file name that IPython gives to that cell's code, and "" for any other."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     label = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(filename)
@@ -104,7 +104,7 @@ def cell_name(filename: str) -> str:
 
 
 def _offender(function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]) -> str:
-    """Return the message about the object used by the function that cannot be pickled."""
+    """Returns the message about the object used by the function that cannot be pickled."""
     for used, value in captured(function).items():
         if isinstance(value, FunctionType):
             continue  # its own objects are checked separately
@@ -123,7 +123,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def captured(function: Callable[..., Any]) -> dict[str, Any]:
-    """Yield the globals and closure values of a function of the notebook, also of functions that it calls."""
+    """Returns globals, closure values and defaults of a notebook's function and of functions it calls."""
     found: dict[str, Any] = {}
     waiting: list[Any] = [function]
     seen: set[int] = set()
@@ -170,7 +170,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def modules_of_function(function: Callable[..., Any], root: str, py_files: Iterable[str] = ()) -> bytes:
-    """Return the zip for a function: modules imported by its code and its objects."""
+    """Returns the zip for a function: modules imported by its code and its objects."""
     found = Collector([root, *_below(sys.path, root)], root)
     names: set[str] = set()
     for value in [function, *captured(function).values()]:
@@ -188,7 +188,7 @@ def modules_of_function(function: Callable[..., Any], root: str, py_files: Itera
 
 
 def _submodules(function: FunctionType) -> Iterator[str]:
-    """Return modules that a function uses through a package: package.part.thing imports nothing by itself."""
+    """Yields modules that a function uses through a package: package.part.thing imports nothing by itself."""
     used = {name for code in _codes(function.__code__) for name in code.co_names}
     packages = [v.__name__ for _, v in _uses(function) if isinstance(v, ModuleType)]
     for name in list(sys.modules):
@@ -209,7 +209,7 @@ def _imports_of_code(code: CodeType) -> Iterator[str]:
 
 
 def modules_of_source(source: str, path: str, root: str, py_files: Iterable[str] = ()) -> bytes:
-    """Return the zip for a script (path) or a cell (source)."""
+    """Returns the zip for a script (path) or a cell (source)."""
     places = [root, *_below(sys.path, root)]
     if path:
         folder = os.path.dirname(os.path.abspath(path))
@@ -231,7 +231,7 @@ def _below(paths: Iterable[str], root: str) -> list[str]:
 
 
 class Collector:
-    """Finds modules below a folder by the names in a source's imports."""
+    """A collector of modules below a folder, by the names in a source's imports."""
 
     def __init__(self, places: Iterable[str], root: str) -> None:
         self._places = list(dict.fromkeys(os.path.abspath(p) for p in places))
@@ -240,12 +240,12 @@ class Collector:
         self._seen: set[str] = set()
 
     def leave_out(self, path: str) -> None:
-        """Exclude the script itself."""
+        """Excludes the script itself."""
         real = os.path.abspath(path)
         self._files = {name: at for name, at in self._files.items() if at != real}
 
     def add(self, name: str) -> bool:
-        """Add a module, its packages and their imports; return False if it is not below the root."""
+        """Adds a module, its packages and their imports; returns False if it is not below the root."""
         if not name or name.split(".")[0] == "tfcluster":
             return False
         if name in self._seen:
@@ -286,7 +286,7 @@ class Collector:
             self.scan(f.read(), path, package)
 
     def scan(self, source: str, path: str, package: str) -> None:
-        """Add the modules that source imports. Syntax errors are left to the task."""
+        """Adds the modules that source imports. Syntax errors are left to the task."""
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
@@ -302,7 +302,7 @@ class Collector:
                     self.add(f"{base}.{alias.name}" if base else alias.name)
 
     def zip(self, py_files: Iterable[str] = ()) -> bytes:
-        """Return the archive; empty if there is nothing to send."""
+        """Returns the archive; empty if there is nothing to send."""
         members: dict[str, bytes] = {}
         for given in py_files:
             members.update(_py_file(given))
@@ -327,7 +327,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _py_file(path: str) -> dict[str, bytes]:
-    """Return the members that --py-files PATH adds: a module, a package's folder, an archive."""
+    """Returns the members that --py-files PATH adds: a module, a package's folder, an archive."""
     if os.path.isdir(path):
         top = os.path.dirname(os.path.abspath(path)) if os.path.isfile(os.path.join(path, "__init__.py")) else path
         found = {}

@@ -12,31 +12,31 @@ from typing import Any
 
 
 class Launch:
-    """The agents of one launch call. Each has a job group of its own, because Spark keeps a group's state."""
+    """The agents of one launch call. It has a job group of its own, because Spark keeps a group's state."""
 
     def __init__(self) -> None:
         self.group = ""  # set by name() before its first job
         self.holds = False  # its stage runs while its agents live
-        self.waits = ""  # what it waits for; "": nothing of its own
-        self.orphaned = False  # its driver has gone: it starts no further stage
+        self.waits = ""  # why it waits; "": no reason of its own
+        self.orphaned = False  # its driver is lost: it starts no further stage
         self._given_up = threading.Event()
 
     def name(self, cluster: str, identity: str) -> str:
-        """Set the job group's name, unique in this session."""
+        """Sets the job group's name, unique in this session, and returns it."""
         self.group = f"tfcluster-{cluster}-{identity[:12]}-{secrets.token_hex(8)}"
         return self.group
 
     def give_up(self) -> None:
-        """Cancel the launch."""
+        """Cancels the launch."""
         self._given_up.set()
 
     def given_up(self) -> bool:
-        """Return whether the launch was cancelled."""
+        """Reports whether the launch was cancelled."""
         return self._given_up.is_set()
 
 
 class Driver:
-    """One connection. A later driver numbers its calls from the beginning, so calls belong to a connection."""
+    """One connection. A later driver numbers its calls from the start, so calls belong to a connection."""
 
     def __init__(self, conn: socket.socket) -> None:
         self._conn = conn
@@ -45,7 +45,7 @@ class Driver:
         self._gone = False  # the connection has ended; guarded by _lock
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Send a message to the driver, if it is connected."""
+        """Sends a message to the driver, if it is connected."""
         data = json.dumps(message, default=str).encode() + b"\n"
         with self._lock:
             try:
@@ -54,12 +54,12 @@ class Driver:
                 self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection; its reader sees the end."""
+        """Closes the connection; its reader sees the end."""
         with contextlib.suppress(OSError):
             self._conn.shutdown(socket.SHUT_RDWR)
 
     def launch(self, call: int) -> Launch:
-        """Register and return the launch of a call, until over(). It is cancelled at once if the driver has gone."""
+        """Registers the launch of a call until over(), and returns it; cancels it if the driver is lost."""
         with self._lock:
             launch = self._launches.setdefault(call, Launch())
             if self._gone:
@@ -67,19 +67,20 @@ class Driver:
             return launch
 
     def registered(self, call: int) -> Launch | None:
-        """Return the launch of a call; None if it has ended."""
+        """Returns the launch of a call; None if it has ended."""
         with self._lock:
             return self._launches.get(call)
 
     def over(self, call: int) -> None:
-        """Remove a launch that has ended."""
+        """Removes a launch that has ended."""
         with self._lock:
             self._launches.pop(call, None)
 
     def gone(self) -> list[str]:
-        """Cancel the launches of a driver that died, so that they do not compete with those of the next one.
+        """Cancels the launches of a lost driver, so that they do not compete with those of the next driver.
 
-        Return the job groups to cancel. Running agents are kept: a stage that holds their slots ends with them.
+        Returns the job groups to cancel. Running agents are kept: a stage that holds their slots ends with
+        them.
         """
         with self._lock:
             self._gone = True

@@ -1,4 +1,4 @@
-"""Check of a Spark Connect session's server."""
+"""The check of a Spark Connect session's server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def answers(spark: Any, seconds: float) -> bool:
-    """Return whether the server answers a request within this time.
+    """Reports whether the server answers a request within this time.
 
     A server that hangs keeps its connections open, so the state of the channel is not enough.
     """
@@ -38,7 +38,7 @@ def answers(spark: Any, seconds: float) -> bool:
 
 
 def connected(channel: Any, seconds: float) -> bool:
-    """Return whether the channel is connected, or can be within this time."""
+    """Reports whether the channel is connected, or can be within this time."""
     import grpc
 
     ready = grpc.channel_ready_future(channel)

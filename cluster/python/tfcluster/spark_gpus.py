@@ -1,4 +1,4 @@
-"""GPUs of a Spark session: profiles by which tasks that start agents get them, and those of a feed none."""
+"""GPUs of a Spark session: profiles that give them to tasks that start agents, and not to tasks of a feed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfcluster.errors import UsageError
 EXECUTOR = "spark.executor.resource.gpu.amount"
 TASK = "spark.task.resource.gpu.amount"
 STAGE = "tfcluster "  # the beginning of the descriptions of jobs that start agents
-_LOCAL = "local["  # masters whose only executor is the driver: it has no profiles
+_LOCAL = "local["  # masters with the driver as only executor, which has no profiles
 
 
 def profile(cpus: int, gpus: int = 0) -> Any:
-    """Return a profile of requests of tasks only: its tasks run on the session's own executors."""
+    """Returns a profile of requests of tasks only: its tasks run on the session's own executors."""
     from pyspark.resource import ResourceProfile
     from pyspark.resource.requests import TaskResourceRequest
 
@@ -25,24 +25,24 @@ def profile(cpus: int, gpus: int = 0) -> Any:
 
 
 class Agents:
-    """The profiles of the tasks that start agents: those of a session whose other tasks get no GPUs."""
+    """The profiles of the tasks that start agents, for a session in which other tasks get no GPUs."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._lock = threading.Lock()
-        self._known: dict[int, Any] = {}  # those of the JVM, by the number of GPUs; guarded by _lock
+        self._known: dict[int, Any] = {}  # the JVM's profiles, by the number of GPUs; guarded by _lock
 
     def _need(self, gpus: int) -> bool:
-        """Return whether the session has GPUs, and its default profile none."""
+        """Reports whether agents need a profile: the session has GPUs, and its default profile none."""
         own, master = setting(self._spark, TASK), setting(self._spark, "spark.master")
         return gpus > 0 and not own and setting(self._spark, EXECUTOR) != "" and not master.startswith(_LOCAL)
 
     def asked(self, gpus: int) -> dict[str, Any]:
-        """Return the argument of mapInArrow for tasks with this number of GPUs."""
+        """Returns the argument of mapInArrow for tasks with this number of GPUs."""
         return {"profile": profile(_cpus(self._spark), gpus)} if self._need(gpus) else {}
 
     def known(self, gpus: int) -> Any:
-        """Return the JVM's profile of tasks with this number of GPUs, of a classic session."""
+        """Returns the JVM's profile of tasks with this number of GPUs, of a classic session."""
         context = self._spark.sparkContext
         if not self._need(gpus):
             return context._jsc.sc().resourceProfileManager().defaultResourceProfile()
@@ -52,17 +52,17 @@ class Agents:
             return self._known[gpus]
 
     def give(self, data: Any, gpus: int) -> Any:
-        """Return an RDD whose tasks have this number of GPUs."""
+        """Returns the RDD data with this number of GPUs for its tasks."""
         from pyspark.resource import ResourceProfile
 
         return data.withResources(ResourceProfile(self.known(gpus))) if self._need(gpus) else data
 
 
 def for_feed(spark: Any, *, rdd: bool = False) -> Any:
-    """Return the profile of a feed's tasks on a session; None where they run in the default one. UsageError where they
-    would wait for what agents hold until the cluster is released.
+    """Returns the profile of a feed's tasks on a session; None if they run in the default profile.
 
-    A session with spark.task.resource.gpu.amount has each of its tasks wait for GPUs.
+    Raises UsageError if they would wait for GPUs or slots that agents hold until the cluster is released. In
+    a session with spark.task.resource.gpu.amount each task waits for GPUs.
     """
     amount = setting(spark, TASK)
     waits = bool(amount) and float(amount) > 0 and not setting(spark, "spark.master").startswith(_LOCAL)
@@ -87,8 +87,10 @@ def for_feed(spark: Any, *, rdd: bool = False) -> Any:
 
 
 def running(context: Any) -> tuple[int, int]:
-    """Return how many tasks of a classic session run that start agents, and how many others. With GPUs the former run
-    until the agents end."""
+    """Returns the number of a classic session's running tasks that start agents, and the number of others.
+
+    With GPUs the former run until the agents end.
+    """
     stages = context._jsc.sc().statusStore().activeStages()
     agents = others = 0
     for n in range(stages.size()):
@@ -102,7 +104,7 @@ def running(context: Any) -> tuple[int, int]:
 
 
 def _registered(context: Any, cpus: int, gpus: int) -> Any:
-    """Return a profile that the scheduler of a classic session knows."""
+    """Returns a profile that the scheduler of a classic session knows."""
     java = context._jvm.org.apache.spark.resource
     requests = java.TaskResourceRequests().cpus(cpus)
     if gpus:
@@ -117,7 +119,7 @@ def _cpus(spark: Any) -> int:
 
 
 def setting(spark: Any, key: str) -> str:
-    """Return a setting of a session or a SparkContext; "" if it has none or does not tell."""
+    """Returns a setting of a session or a SparkContext; "" if it has none or does not reveal it."""
     try:
         context = spark.sparkContext if hasattr(spark, "_jsparkSession") else spark
         conf = context.getConf() if hasattr(context, "getConf") else context.conf

@@ -1,7 +1,7 @@
 """The host of a Spark session, which starts agents on executors for a driver.
 
-A Host serves one cluster over one unix socket, JSON lines. It runs in the notebook's process with the notebook's
-session, or alone (`python -m tfcluster.spark_host`) with a session that it makes and ends.
+A Host serves one cluster over one unix socket, JSON lines. It runs in the notebook's process with the
+notebook's session, or alone (`python -m tfcluster.spark_host`) with a session that it makes and ends.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _POLL = 0.2  # interval of checks of Spark's executors, in seconds
 _DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
 _SEND = 5  # timeout of a message to a driver, in seconds
 _GIVEN_UP = "the cluster does not need these agents any more: it was released, or asked again for others"
-# Seconds to wait for an executor with a free slot before agents share one: while Spark lacks an executor, and once it
-# has all. Spark chooses among executors with a free core in any order, so that several attempts are needed.
+# Seconds to wait for an executor with a free slot before agents share one: while Spark lacks an executor, and
+# once it has all. Spark chooses among executors with a free core in any order, so that several attempts are
+# needed.
 _SHARE = 30.0, 4.0
 _AGAIN = 0.1, 2.0  # seconds between two attempts to find one: the first pause, which doubles, and the longest
 _STARTS = "Spark starts the stage when it has free slots"
@@ -41,7 +42,7 @@ _WAITS = (
 
 
 class Host:
-    """Executes a driver's calls on a session; run() returns when the cluster or the session has ended."""
+    """The execution of a driver's calls on a session. run() returns at the cluster's or the session's end."""
 
     def __init__(self, session: Session, path: str, *, patience: float, key: str = "") -> None:
         self._session = session
@@ -50,13 +51,13 @@ class Host:
         self._key = key  # identifies the session to the driver that made it
         self._lock = threading.Lock()
         self._driver: Driver | None = None  # the connected driver; guarded by _lock
-        self._shipped: dict[str, str] = {}  # names of programs among Spark's files, by digest; guarded by _ship
+        self._shipped: dict[str, str] = {}  # names of programs in Spark's files, by digest; guarded by _ship
         # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Serve the driver, and each one that takes over, until the end."""
+        """Serves the driver, and each driver that takes over, until the end."""
         watcher = threading.Thread(target=self._watch, name="tfcluster-spark-watch", daemon=True)
         watcher.start()
         alone_since = time.monotonic()
@@ -73,15 +74,15 @@ class Host:
         self._over.set()
 
     def lends(self, spark: Any) -> bool:
-        """Return whether this host still serves drivers with this session."""
+        """Reports whether this host still serves drivers with this session."""
         return self._session.spark is spark and not self._over.is_set()
 
     def retire(self) -> None:
-        """Stop looking for other drivers."""
+        """Stops looking for other drivers."""
         self._over.set()
 
     def end(self, why: str = "") -> None:
-        """Report to the driver that the session or its process ends."""
+        """Reports to the driver that the session or its process ends."""
         with self._lock:
             driver = self._driver
         if driver is not None:
@@ -114,7 +115,7 @@ class Host:
         try:
             try:
                 told = self._session.describe()
-            except Exception as e:  # the session was stopped meanwhile
+            except Exception as e:  # the session was stopped in the meantime
                 driver.say({"event": "ended", "why": self._session.ended() or self._session.words(e)})
                 self._over.set()
                 return
@@ -122,13 +123,13 @@ class Host:
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
-                    if call.get("op") == "launch":  # in order: another thread may handle its cancel first
+                    if call.get("op") == "launch":  # here: another thread may handle its cancel first
                         driver.launch(call["id"])
                     threading.Thread(
                         target=self._answer, args=(driver, call), name="tfcluster-spark-call", daemon=True
                     ).start()
         except (OSError, ValueError):
-            pass  # the driver has gone; another may connect
+            pass  # the driver is lost; another may connect
         finally:
             with self._lock:
                 self._driver = None
@@ -141,7 +142,7 @@ class Host:
             method: Callable[..., Any] = getattr(self, "do_" + call["op"])
             reply["value"] = method(driver, call["id"], **(call.get("args") or {}))
         except BaseException as e:
-            # While Spark is stopped, pyspark's objects and SparkEnv are None one after the other.
+            # While Spark stops, pyspark's objects and SparkEnv become None one after the other.
             why = self._session.ended()
             if why:
                 self.end(why)  # first: a driver that made the session makes another one for its next launch
@@ -165,7 +166,7 @@ class Host:
         gpus: int,
         seconds: float,
     ) -> list[dict[str, Any]]:
-        """Start agents, each in its own slot, once Spark has enough slots."""
+        """Starts agents, each in its own slot, once Spark has enough slots."""
         launch = driver.launch(call)
         launch.name(name, identity)
         brought: concurrent.futures.Future[dict[str, str]] = concurrent.futures.Future()
@@ -198,10 +199,10 @@ class Host:
             waiting.join()
 
     def _place(self, launch: Launch, order: spark_task.Order, stage: str) -> list[dict[str, Any]]:
-        """Start the agents of an order, each in a slot that no agent of the cluster has.
+        """Starts the agents of an order, each in a slot that no agent of the cluster has.
 
-        The cores of executors with agents are free, too, so that Spark may choose such an executor. One that replaces
-        a lost executor comes after seconds. If none comes, agents share an executor.
+        The cores of executors with agents are free, too, so that Spark may choose such an executor. An
+        executor that replaces a lost one comes after seconds. If none comes, agents share an executor.
         """
         said: list[dict[str, Any]] = []
         lacked = has_all = 0.0  # since when Spark lacks an executor, or has all
@@ -235,7 +236,7 @@ class Host:
             self._over.wait(pause)
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
-        """Cancel a launch, unless it has ended."""
+        """Cancels a launch, unless it has ended."""
         canceled = driver.registered(launch)
         if canceled is None:
             return
@@ -244,16 +245,16 @@ class Host:
             self._session.cancel(canceled.group)
 
     def do_share(self, driver: Driver, call: int) -> str:
-        """Return the URL of Spark Connect for the session."""
+        """Returns the URL of Spark Connect for the session."""
         with self._ship:
             return self._session.share()
 
     def do_stop(self, driver: Driver, call: int) -> None:
-        """End the cluster, and a session that this process made."""
+        """Ends the cluster, and a session that this process made."""
         self._over.set()
 
     def _bring(self, program: str) -> dict[str, str]:
-        """Add the program to Spark's files, once per session."""
+        """Adds the program to Spark's files, once per session; returns its name there and its digest."""
         import hashlib
 
         with open(program, "rb") as f:
@@ -267,7 +268,7 @@ class Host:
         return {"program": name, "digest": digest}
 
     def _slots(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], gpus: int, seconds: float) -> None:
-        """Wait until Spark has enough slots for the agents, and report what it has."""
+        """Waits until Spark has enough slots for the agents, and reports its slots to the driver."""
         until = time.monotonic() + seconds
         said = ""
         while not self._given_up(launch):
@@ -288,7 +289,7 @@ class Host:
         return self._over.is_set() or launch.given_up()
 
     def _waiting(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], done: threading.Event) -> None:
-        """Report why a submitted stage does not begin, and cancel it if the launch is cancelled."""
+        """Reports why a submitted stage does not begin, and cancels it if the launch is cancelled."""
         said = ""
         while not done.wait(2):
             if self._given_up(launch):
@@ -319,7 +320,7 @@ def _fulfil(future: concurrent.futures.Future[Any], do: Callable[..., Any], *arg
 
 
 def main() -> None:
-    """Serve a session made here, until its cluster ends."""
+    """Serves a session made here, until its cluster ends."""
     asked = json.load(sys.stdin)
     session = Session.make(asked["conf"], asked["folder"])
     host = Host(session, asked["socket"], patience=asked["patience"], key=asked["key"])
@@ -336,7 +337,7 @@ _PATIENCE = 3600.0  # seconds that a notebook's session waits for another driver
 
 
 def borrow(spark: Any, path: str) -> None:
-    """Serve a driver on the notebook's session in a thread, unless one looks for it already."""
+    """Serves a driver on the notebook's session in a thread, unless a thread already does."""
     import atexit
 
     old = _borrowed.get(path)

@@ -8,7 +8,7 @@ import re
 
 
 def escape(value: str) -> str:
-    """Return a value as written in a Java properties file."""
+    """Returns a value as written in a Java properties file."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     return "".join(c if 32 <= ord(c) < 127 else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text)
 
@@ -19,7 +19,7 @@ def _utf16(c: str) -> list[int]:
 
 
 def defaults() -> dict[str, str]:
-    """Return the settings of spark-defaults.conf, which Spark ignores with another file. Values stay escaped."""
+    """Returns spark-defaults.conf's settings, which Spark ignores with another file. Values stay escaped."""
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME") or _home(), "conf")
     found: dict[str, str] = {}
     with contextlib.suppress(OSError), open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as f:
@@ -31,7 +31,7 @@ def defaults() -> dict[str, str]:
 
 
 def _home() -> str:
-    """Return pyspark's folder, the default of SPARK_HOME."""
+    """Returns pyspark's folder, the default of SPARK_HOME."""
     import pyspark
 
     return os.path.dirname(pyspark.__file__)

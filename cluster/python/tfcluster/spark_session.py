@@ -1,4 +1,4 @@
-"""The operations of a Host on a SparkSession: a classic one with its JVM in this process, or one of Spark Connect."""
+"""A Host's operations on a SparkSession: a classic one with a JVM in this process, or Spark Connect's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfcluster import spark_connect, spark_gpus, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
-_AWAY = 30.0  # seconds without an answer after which that server counts as gone
+_AWAY = 30.0  # seconds without an answer after which that server counts as lost
 _FIRST = 5.0  # seconds for its first answer, before a reservation
 _STOPPING = 5.0  # seconds between spark.stop()'s changes of the JVM's and of Python's flag
 # Loggers of the progress of a session on YARN: the application's state, and connection errors.
@@ -48,15 +48,15 @@ class Session:
         self._shared = ""
         self._gpus = spark_gpus.Agents(spark)
         self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
-        self._gone = ""  # why Spark Connect's server counts as gone
+        self._gone = ""  # why Spark Connect's server counts as lost
         self._looked = self._answered = time.monotonic()  # of its server: last check, last answer
         if not self.connect:
             self._sc = spark.sparkContext
 
     @classmethod
     def make(cls, conf: Mapping[str, str], below: str | None = None) -> Session:
-        """Make a session. Settings are passed in a file, because other users can read arguments. It is removed at
-        once, or with the cluster's folder if this process is killed first."""
+        """Makes a session. Settings are passed in a file, because other users can read arguments. The file is
+        removed at once, or with the cluster's folder if this process is killed first."""
         from pyspark.sql import SparkSession
 
         folder = tempfile.mkdtemp(prefix="tfcluster-conf-", dir=below)
@@ -76,10 +76,10 @@ class Session:
             shutil.rmtree(folder, ignore_errors=True)
 
     def share(self) -> str:
-        """Start Spark Connect's server for the session, unless it runs; return its URL with its token."""
+        """Starts Spark Connect's server for the session, unless it runs; returns its URL with its token."""
         if not self._shared:
             if int(self.spark.version.partition(".")[0]) < 4:
-                # The server listens on all addresses without a token: everyone who reaches it could run code here.
+                # The server listens on all addresses without a token: each client could run code here.
                 raise RuntimeError(
                     f"the Spark Connect server of Spark {self.spark.version} lets anybody in, so the cluster's session "
                     "is not shared: make the SparkSession in the notebook and reserve on it, or take Spark 4"
@@ -100,12 +100,12 @@ class Session:
         return self._shared
 
     def stop(self) -> None:
-        """Stop a session that this process made."""
+        """Stops a session that this process made."""
         with contextlib.suppress(Exception):
             self.spark.stop()
 
     def ended(self) -> str:
-        """Return why the session has ended; "" while it lives."""
+        """Returns why the session has ended; "" while it lives."""
         if self.connect:
             if getattr(self.spark, "is_stopped", False):
                 return "the Spark Connect session was stopped"
@@ -133,18 +133,18 @@ class Session:
         return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
 
     def answers(self, seconds: float) -> bool:
-        """Return whether Spark Connect's server answers within this time."""
+        """Reports whether Spark Connect's server answers within this time."""
         return spark_connect.answers(self.spark, seconds)
 
     def unusable(self) -> str:
-        """Return why a cluster cannot be reserved on the session; "" if it can."""
+        """Returns why a cluster cannot be reserved on the session; "" if it can."""
         why = self.ended()
         if not why and self.connect and not self.answers(_FIRST):
             return f"its Spark Connect server does not answer within {_FIRST:.0f} s"
         return why
 
     def conf(self, key: str, default: str) -> str:
-        """Return a setting, if the session reveals it."""
+        """Returns a setting; default if the session does not reveal it."""
         try:
             value = setting(self.spark, key, default)
         except Exception:
@@ -152,7 +152,7 @@ class Session:
         return default if value is None else str(value)
 
     def describe(self) -> dict[str, Any]:
-        """Return the data for a driver's hello."""
+        """Returns the data for a driver's hello."""
         told = {
             "version": self.spark.version,
             "connect": self.connect,
@@ -170,8 +170,8 @@ class Session:
         return told
 
     def add_file(self, path: str, name: str) -> None:
-        """Give executors a file. Spark fetches it again for each later executor, so it is stored with the session's
-        own files."""
+        """Gives executors a file. Spark fetches it again for each later executor, so it is stored with the
+        session's own files."""
         if self.connect:
             link = os.path.join(tempfile.mkdtemp(prefix="tfcluster-ship-"), name)
             try:
@@ -183,7 +183,7 @@ class Session:
             finally:
                 shutil.rmtree(os.path.dirname(link), ignore_errors=True)
             return
-        if any(url.endswith("/" + name) for url in self._sc.listFiles):  # another cluster of this session brought it
+        if any(url.endswith("/" + name) for url in self._sc.listFiles):  # by another cluster of this session
             return
         folder = os.path.join(self._sc._temp_dir, "tfcluster")
         os.makedirs(folder, exist_ok=True)
@@ -197,8 +197,8 @@ class Session:
         self._sc.addFile(kept)
 
     def slots_each(self, gpus: int = 0) -> int:
-        """Return how many tasks with this number of GPUs an executor runs at once; 0 if unknown."""
-        if _in_driver(self.conf("spark.master", "")):  # with local[N], N is the number of cores, not the setting
+        """Returns the number of tasks, with gpus GPUs each, that an executor runs at once; 0 if unknown."""
+        if _in_driver(self.conf("spark.master", "")):  # with local[N], N counts, not the setting
             return 0
         cores = self.conf("spark.executor.cores", "")
         limits = [int(cores) // int(self.conf("spark.task.cpus", "1") or 1)] if cores else []
@@ -207,7 +207,7 @@ class Session:
         return max(1, min(limits)) if limits else 0
 
     def slots(self, wanted: int, group: str, gpus: int = 0) -> tuple[int, str]:
-        """Return how many tasks Spark can run at once, and a description. Jobs to find out have this group."""
+        """Returns how many tasks Spark can run at once, and a description. Jobs for it have this group."""
         have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic(gpus)
         master = self.conf("spark.master", "")
         more = next((setting for kind, setting in _MORE.items() if master.startswith(kind)), _MORE["spark"])
@@ -222,22 +222,22 @@ class Session:
         return have, ", ".join(on) or "no executor yet"
 
     def _executors(self) -> dict[str, int]:
-        """Return the number of executors on each host; not on Spark Connect."""
+        """Returns the number of executors on each host; not on Spark Connect."""
         hosts: dict[str, int] = {}
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
         local = _in_driver(self._sc.master)
         for info in self._sc._jsc.sc().statusTracker().getExecutorInfos():
-            if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver as well
+            if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver, too
                 hosts[info.host()] = hosts.get(info.host(), 0) + 1
         self._most = max(self._most, sum(hosts.values()))
         return hosts
 
     def lacks_executor(self) -> bool:
-        """Return whether Spark has fewer executors than it had, so that another may come; True if unknown."""
+        """Reports whether Spark has fewer executors than before: another may come. True if unknown."""
         return self.connect or sum(self._executors().values()) < self._most
 
     def _count_connect(self, wanted: int, group: str) -> tuple[int, str]:
-        """Count executors by a stage of tasks that last a moment: Spark Connect does not list executors."""
+        """Counts executors by a stage of tasks that last a moment: Spark Connect does not list executors."""
         with self._count:
             when, have, who = self._counted
             if when and (have >= wanted or time.monotonic() - when < 2):
@@ -260,7 +260,7 @@ class Session:
             return have, who
 
     def busy(self) -> str:
-        """Return why a submitted stage may not run yet; "" if unknown."""
+        """Returns why a submitted stage may not run yet; "" if unknown."""
         if self.connect:
             return ""
         _, running = spark_gpus.running(self._sc)
@@ -271,7 +271,7 @@ class Session:
         return ""
 
     def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
-        """Run the barrier stage and return each task's answer."""
+        """Runs the stage that starts the agents and returns each task's answer."""
         _by_value()
         n, gpus = len(order["agents"]), order["gpus"]
         if self.connect:
@@ -297,13 +297,13 @@ class Session:
             self._sc._jsc.clearJobGroup()
 
     def _speculates(self) -> bool:
-        """Return whether Spark may run a task twice at the same time, which it does not in a barrier stage."""
+        """Reports whether Spark may run a task twice at the same time, except in a barrier stage."""
         return self.conf("spark.speculation", "false") == "true"
 
     def _pipe(self, order: spark_task.Order, stage: str) -> list[dict[str, Any]] | None:
-        """Run the agents' program in a stage without Python on the executors: in a new session Python's workers
-        take most of the time to start. Return None if Spark could not run the program; a stage with Python may, or
-        reports the reason."""
+        """Runs the agents' program in a stage without Python on the executors: in a new session Python's
+        workers take most of the time to start. Returns None if Spark could not run the program; a stage with
+        Python may, or reports the reason."""
         jsc = self._sc._jsc
         lines = [json.dumps(spark_task.words_for(self._with_python(order), agent)) for agent in order["agents"]]
         folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
@@ -319,11 +319,11 @@ class Session:
             jsc.clearCallSite()
 
     def _with_python(self, order: spark_task.Order) -> spark_task.Order:
-        """Return the order with the interpreter of Spark's workers."""
+        """Returns the order with the interpreter of Spark's workers."""
         return {**order, "python": order["python"] or self._sc.pythonExec}
 
     def _retried(self, group: str, earlier: Set[int], tasks: bool) -> bool:
-        """Return whether Spark ran a stage of the group's later jobs more than once, or a task if tasks are retried."""
+        """Reports whether a stage of the group's later jobs, or with tasks a task, ran more than once."""
         tracker = self._sc.statusTracker()
         for job in set(tracker.getJobIdsForGroup(group)) - earlier:
             info = tracker.getJobInfo(job)
@@ -334,7 +334,7 @@ class Session:
         return False
 
     def cancel(self, group: str) -> None:
-        """Cancel the jobs of the group."""
+        """Cancels the jobs of the group."""
         with contextlib.suppress(Exception):
             if self.connect:
                 self.spark.interruptTag(group)
@@ -342,7 +342,7 @@ class Session:
                 self._sc.cancelJobGroup(group)
 
     def words(self, e: BaseException) -> str:
-        """Return an error's reason in one line, without the stacks of Python and Java."""
+        """Returns an error's reason in one line, without the stacks of Python and Java."""
         text = str(e) or type(e).__name__
         if any(mark in text for mark in _DYNAMIC):
             return (
@@ -363,7 +363,7 @@ class Session:
 
 
 def _log_progress() -> None:
-    """Enable Spark's logs of the progress on YARN, for the driver: Spark's shells log warnings only."""
+    """Enables Spark's logs of the progress on YARN, for the driver: Spark's shells log warnings only."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -373,23 +373,23 @@ def _log_progress() -> None:
 
 
 def is_connect(spark: Any) -> bool:
-    """Return whether a session is of Spark Connect."""
+    """Reports whether a session is a session of Spark Connect."""
     return not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
 
 
 def setting(spark: Any, key: str, default: str) -> Any:
-    """Return a setting of a session. In a classic session spark.conf would first initialise SQL, which takes 0.25 s."""
+    """Returns a session's setting. In a classic session spark.conf would first initialise SQL, for 0.25 s."""
     conf = spark.conf if is_connect(spark) else spark.sparkContext._conf
     return conf.get(key, default)
 
 
 def _in_driver(master: str) -> bool:
-    """Return whether the only executor is the driver itself."""
+    """Reports whether the only executor is the driver itself."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _by_value() -> None:
-    """Pickle functions for executors by value: they have no package tfcluster."""
+    """Makes Spark pickle functions for executors by value: they have no package tfcluster."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(spark_task)

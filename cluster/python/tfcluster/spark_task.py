@@ -1,7 +1,7 @@
-"""Code of a Spark task on an executor: it starts an agent by the agent's program, and returns.
+"""The code of a Spark task on an executor: it starts an agent by the agent's program, and returns.
 
-The functions here are pickled by value, because executors have no package tfcluster. They use only the standard
-library and pyspark.
+The functions here are pickled by value, because executors have no package tfcluster. They use only the
+standard library and pyspark.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-Order = dict[str, Any]  # agents to start: see spark_host.Host.launch
+Order = dict[str, Any]  # agents to start: see spark_host.Host.do_launch
 
 
 def agents_stage(order: Order) -> Any:
-    """The function of a barrier stage: partition i starts order["agents"][i] and yields one line of JSON."""
+    """Returns a barrier stage's function: partition i starts order["agents"][i] and yields a line of JSON."""
 
     def run(partition: Iterable[Any]) -> Iterator[str]:
         from pyspark import BarrierTaskContext, TaskContext
@@ -32,7 +32,7 @@ def agents_stage(order: Order) -> Any:
 
 
 def agents_arrow(order: Order) -> Any:
-    """agents_stage for mapInArrow, which Spark Connect supports."""
+    """Returns agents_stage for mapInArrow, which Spark Connect supports."""
     stage = agents_stage(order)
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -45,7 +45,10 @@ def agents_arrow(order: Order) -> Any:
 
 
 def census_arrow(seconds: float) -> Any:
-    """Count executors: each task yields its executor and time, and lasts a moment so that others run elsewhere."""
+    """Returns a stage that counts executors: each task yields its executor and times.
+
+    A task lasts a moment, so that the others run elsewhere.
+    """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import os
@@ -65,7 +68,7 @@ def census_arrow(seconds: float) -> Any:
 
 
 def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Return how many tasks each executor ran at once, by host and process, from the answers of a census."""
+    """Returns how many tasks each executor ran at once, by host and process, from the answers of a census."""
     steps: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for line in lines:
         host, pid, began, ended = line.split()
@@ -80,7 +83,7 @@ def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
 
 
 def start(order: Order, context: Any) -> dict[str, Any]:
-    """Start the agent of this task's partition; errors are returned, not raised."""
+    """Starts the agent of this task's partition. Errors are returned; with hold they are raised."""
     import socket
 
     agent = order["agents"][context.partitionId()]
@@ -98,12 +101,12 @@ def start(order: Order, context: Any) -> dict[str, Any]:
 
 
 def words_for(order: Order, agent: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the order for a program in a slot: see Order in cluster/spark/slot."""
+    """Returns the part of the order for a program in a slot: see Order in cluster/spark/slot."""
     return {**{k: order[k] for k in ("identity", "slots", "coordinator", "digest", "python", "hold")}, **agent}
 
 
 def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Run the program that Spark fetched: it takes a slot and starts the agent."""
+    """Runs the program that Spark fetched: it takes a slot and starts the agent."""
     import json
     import os
     import platform
@@ -129,7 +132,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
             "the executor's stderr in the Spark UI shows a full disk or a failed fetch"
         ) from e
     try:
-        # Close every descriptor of the worker: while a child has one open, Spark does not notice the worker's end.
+        # Close every descriptor of the worker: while a child has one open, Spark misses the worker's end.
         ran = subprocess.run(
             [path, "spark-slot"], input=json.dumps(ask).encode(), capture_output=True, timeout=60, check=False
         )
@@ -151,7 +154,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def _stay(pid: int) -> None:
-    """Keep Spark's slot, with its GPUs, until the agent ends."""
+    """Keeps Spark's slot, with its GPUs, until the agent ends."""
     import os
     import time
 

@@ -1,10 +1,10 @@
-"""Shows what this task's threads are doing, when the agent asks.
+"""The stacks of this task's threads, for the agent's questions.
 
 The thread that reads the control socket answers with the frames of all threads
 (sys._current_frames). While another thread holds the GIL in native code it cannot: then the
-agent sends it a signal, at which faulthandler writes the stacks to a memory file, without
-the GIL. The signal goes to this thread only, so that no system call of the program is
-interrupted. It is sent only after this module has said that the handler is installed.
+agent sends it a signal, and faulthandler writes the stacks to a memory file, without the
+GIL. The signal goes to this thread only, so that no system call of the program is
+interrupted. It is sent only after this module has reported that the handler is installed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Place = tuple[str, int]  # file and line
 
 
 class Stacks:
-    """Answers the agent's questions for the stacks of this process."""
+    """The answers to the agent's questions for the stacks of this process."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._sources = Sources()
 
     def install(self) -> None:
-        """Answer from now on. Call it before the channel listens."""
+        """Answers from now on. Call it before the channel listens."""
         self._channel.on("stacks", self._answer)
 
     def register(self) -> None:
-        """Install faulthandler for the signal and tell the agent. The channel listens. Main thread only."""
+        """Installs faulthandler for the signal and reports it to the agent. Call it in the main thread."""
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # without it there are no stacks under the GIL
-            # A memory file, because a pipe that is full would block the handler; it is appended to, and the agent
-            # empties it.
+            # A memory file, because a full pipe would block the handler. The handler appends, and the agent
+            # empties the file.
             fd = processes.memory_file("tfcluster-stacks")
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
             faulthandler.register(SIGNAL, file=fd, all_threads=True)
@@ -70,14 +70,14 @@ class Stacks:
         self._channel.send(
             "stacks",
             question=int(message.get("question", 0)),
-            registered=signal.getsignal(SIGNAL) == signal.SIG_DFL,  # what signal.signal has set hides faulthandler's
+            registered=signal.getsignal(SIGNAL) == signal.SIG_DFL,  # a handler of signal.signal hides it
             threads=threads,
             threads_left_out=left_out,
         )
 
 
 def current_threads() -> tuple[list[dict[str, Any]], int]:
-    """Return what all threads but this one are doing, the main thread first, and how many are left out."""
+    """Returns the state of all threads but this one, the main thread first, and the number left out."""
     main = threading.main_thread().ident
     known = dict(threading._active)  # threading.enumerate() takes a lock that another thread may hold
     frames = sys._current_frames()
@@ -105,7 +105,7 @@ def current_threads() -> tuple[list[dict[str, Any]], int]:
 
 
 def walk(frame: FrameType | None) -> tuple[list[list[Any]], int]:
-    """Return a thread's frames, innermost first, as [function, file, line, ""], and how many are left out."""
+    """Returns a thread's frames, innermost first, as [function, file, line, ""], and the number left out."""
     stack: list[list[Any]] = []
     outer = 0
     while frame is not None:
@@ -122,8 +122,8 @@ def walk(frame: FrameType | None) -> tuple[list[list[Any]], int]:
 class Sources:
     """Lines of source files.
 
-    A thread reads them, which is not waited for longer than READ_LIMIT: a file may be on a network that does not
-    answer, and that may be why the stacks are asked for.
+    A thread reads them, and add_code waits for it for READ_LIMIT at most: a file may be on a network that
+    does not answer, and that may be the reason for the question.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Sources:
         self._reader: threading.Thread | None = None
 
     def add_code(self, threads: Iterable[Mapping[str, Any]]) -> None:
-        """Set the last element of each frame to its line of source, if it can be read in time."""
+        """Sets the last element of each frame to its line of source, if it can be read in time."""
         frames = [frame for thread in threads for frame in thread["frames"]]
         unknown = {(file, line) for _, file, line, _ in frames} - self._known.keys()
         if unknown and not (self._reader and self._reader.is_alive()):
@@ -148,7 +148,7 @@ class Sources:
 
 
 def read_lines(places: Iterable[Place], into: dict[Place, str]) -> None:
-    """Read lines of files: of a notebook's cell from linecache, others from disk."""
+    """Reads lines of files: lines of a notebook's cell from linecache, others from disk."""
     wanted: dict[str, set[int]] = {}
     for file, line in places:
         wanted.setdefault(file, set()).add(line)
@@ -165,7 +165,7 @@ def read_lines(places: Iterable[Place], into: dict[Place, str]) -> None:
 
 
 def take(lines: Iterable[str], file: str, numbers: set[int], into: dict[Place, str]) -> None:
-    """Store the lines of these numbers, without indentation."""
+    """Stores the lines of these numbers, without indentation."""
     last = max(numbers)
     for number, text in enumerate(lines, start=1):
         if number in numbers:

@@ -1,4 +1,4 @@
-"""A program's steps, and the agreed step, at whose end all tasks act.
+"""A program's steps, and the agreed step: at its end all tasks act.
 
 Tasks that train synchronously wait for one another in collective operations. If one stops
 within a step, the others block in native code, where signals are not handled. Therefore
@@ -33,7 +33,7 @@ class _Agreed:
 
 
 class StepCounter:
-    """Counts a program's steps. The training thread calls next_batch and step_ended, which run the action.
+    """The count of a program's steps. The training thread calls next_batch and step_ended, which act.
 
     There are two counters: the callbacks of Keras, Lightning and Transformers count batches
     ("batches"), and a program's own loop reports its steps by ctx.report(step=) ("ctx").
@@ -54,7 +54,7 @@ class StepCounter:
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
-        """Context of a trainer's training: steps of ctx.report are ignored."""
+        """Ignores steps of ctx.report during the context, in which a trainer trains."""
         with self._lock:
             self._fits += 1
         try:
@@ -64,11 +64,11 @@ class StepCounter:
                 self._fits -= 1
 
     def trained_by_trainer(self) -> bool:
-        """Return whether a trainer trains now."""
+        """Reports whether a trainer trains now."""
         return self._fits > 0
 
     def next_batch(self) -> None:
-        """Record that the trainer begins a batch of training or validation, and has ended the one before."""
+        """Records that the trainer begins a batch of training or validation, and has ended the last one."""
         with self._lock:
             action = self._ended("batches", self._batches)
             self._batches += 1
@@ -76,14 +76,14 @@ class StepCounter:
             action()
 
     def step_ended(self, step: int) -> None:
-        """Record that the program has reported the end of this step."""
+        """Records that the program has reported the end of this step."""
         with self._lock:
             action = None if self._fits else self._ended("ctx", step)
         if action:
             action()
 
     def _ended(self, counter: str, step: int) -> Callable[[], None] | None:
-        """Record a step's end and return the action for it. Called with _lock held."""
+        """Records a step's end and returns the action for it. Called with _lock held."""
         now = time.monotonic()
         if counter == self._counter and step > self._step:
             self._stride = step - self._step
@@ -103,7 +103,7 @@ class StepCounter:
         return agreed.action if agreed.confirmed else agreed.given_up
 
     def position(self) -> dict[str, Any]:
-        """Return the last step that has ended as fields of the answer to the driver; {} if there is none."""
+        """Returns the last step that has ended as fields of the answer to the driver; {} if there is none."""
         with self._lock:
             if not self._counter or (self._fits and self._counter != "batches"):
                 return {}
@@ -117,7 +117,7 @@ class StepCounter:
     def act_at(
         self, counter: str, step: int, action: Callable[[], None], given_up: Callable[[], None] = lambda: None
     ) -> bool:
-        """Register an action for the end of this step, if it is confirmed. Return False if the step has ended already.
+        """Registers an action for this step's end, if it is confirmed; returns False if the step has ended.
 
         given_up is called if the confirmation does not arrive in time; the program then continues.
         """
@@ -128,12 +128,12 @@ class StepCounter:
             return not passed
 
     def confirm(self, counter: str, step: int) -> None:
-        """Confirm that every task acts at this step."""
+        """Confirms that every task acts at this step."""
         with self._lock:
             if self._agreed and (self._agreed.counter, self._agreed.step) == (counter, step):
                 self._agreed.confirmed = True
                 self._lock.notify_all()
 
     def forget(self) -> None:
-        """Cancel the action. Safe in a signal handler."""
+        """Cancels the action. Safe in a signal handler."""
         self._agreed = None

@@ -1,4 +1,4 @@
-"""Delivers the request to stop to a program.
+"""The delivery of the request to stop to a program.
 
 The agent sends SIGTERM and a message on the control socket, because the signal alone
 may not reach Python: TensorFlow and JAX replace Python's handler in distributed
@@ -28,17 +28,17 @@ _WAKES_OF_OWN = 3  # if that is unknown because the handler is the program's own
 
 
 class Stopper:
-    """Delivers a stop to this task's program. The main thread calls install()."""
+    """The delivery of a stop to this task's program. The main thread calls install()."""
 
     def __init__(self, channel: Channel, before: Callable[[], bool]) -> None:
-        """before is called first at a stop; if it returns True, nothing else is done."""
+        """Takes before, which is called first at a stop; if it returns True, nothing else is done."""
         self._channel = channel
         self._before = before
         self._entered = False  # the handler was called, or the agreed step reached
         self._following = False
 
     def install(self) -> None:
-        """Install the handler of SIGTERM and of the agent's messages."""
+        """Installs the handler of SIGTERM and of the agent's messages."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(WAKE, lambda _number, _frame: None)
         os.register_at_fork(after_in_child=self._leave_child)
@@ -48,14 +48,14 @@ class Stopper:
         self._channel.listen()
 
     def _leave_child(self) -> None:
-        """Reset SIGTERM in processes that the program forks: Pool and Process.terminate() send it."""
+        """Resets SIGTERM in processes that the program forks: Pool and Process.terminate() send it."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # -------------------------------------------------------- in the main thread
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """SIGTERM's handler, unless the program has replaced it."""
+        """Handles SIGTERM, unless the program has replaced the handler."""
         again, self._entered = self._entered, True
         self._channel.steps.forget()
         if again or self._before():  # a second SystemExit would interrupt saving
@@ -63,7 +63,7 @@ class Stopper:
         raise SystemExit(EXIT_CODE)
 
     def _stop_here(self) -> None:
-        """Stop at the end of a step, in the thread that ended it."""
+        """Stops at the end of a step, in the thread that ended it."""
         if threading.current_thread() is not threading.main_thread():
             _thread.interrupt_main(signal.SIGTERM)
             self._follow()
@@ -82,7 +82,7 @@ class Stopper:
     # -------------------------------------------------- in the channel's thread
 
     def _signal_sent(self, _message: dict) -> None:
-        """Handle the agent's message about SIGTERM: make sure that its handler is called."""
+        """Handles the agent's message about SIGTERM: makes sure that its handler is called."""
         if not handled_by_python(signal.SIGTERM):
             _thread.interrupt_main(signal.SIGTERM)
         self._follow()
@@ -102,7 +102,7 @@ class Stopper:
         answer(not steps.act_at(counter, step, self._stop_here, lambda: answer(True)))
 
     def _follow(self) -> None:
-        """Wait until the stop has reached the program, then report that."""
+        """Starts a thread that waits until the stop has reached the program, then reports that."""
         if not self._following:
             self._following = True
             threading.Thread(target=self._follower, name="tfcluster-stop", daemon=True).start()
@@ -126,13 +126,13 @@ class Stopper:
 
 
 def wake_main() -> None:
-    """Interrupt a system call of the main thread."""
+    """Interrupts a system call of the main thread."""
     with contextlib.suppress(OSError, RuntimeError):  # the program has ended
         signal.pthread_kill(threading.main_thread().ident or 0, WAKE)
 
 
 def handled_by_python(number: int) -> bool:
-    """Return whether a signal's handler is Python's own C function, which WAKE certainly has."""
+    """Reports whether a signal's handler is Python's own C function, which WAKE certainly has."""
     return _handler_address(number) == _handler_address(WAKE)
 
 

@@ -19,7 +19,7 @@ from tfcluster.objects import Objects
 
 
 def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluster:
-    """Reserve executors and wait until all are ready; return a running cluster with equal options at once.
+    """Reserves executors and waits until all are ready; returns a running cluster with equal options at once.
 
     roles has options by role: {"worker": 4, "db": {"count": 1, "kind": "sidecar", "command": "serve"}}.
     """
@@ -27,7 +27,7 @@ def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluste
 
 
 def attach(name: str | None = None) -> Cluster:
-    """A running cluster."""
+    """Returns a running cluster; by default this notebook's last one, elsewhere the only live one."""
     return _command("attach", {}, [name] if name else [])
 
 
@@ -61,7 +61,10 @@ class Cluster:
         words: Iterable[Any] = (),
         **options: Any,
     ) -> Run:
-        """Start main_fun(args, ctx), a script by its path, or again=True; return when all tasks have entered."""
+        """Starts main_fun(args, ctx), a script by its path, or with again=True the last program and its args.
+
+        It returns when all tasks have entered the program.
+        """
         given: dict[str, Any] = {}
         positional: list[Any] = []
         if callable(program):
@@ -75,79 +78,80 @@ class Cluster:
         return self._do("start", options, [*positional, *words], **given)
 
     def wait(self, **options: Any) -> Run:
-        """Wait for the run's end; raise RunFailed if it failed."""
+        """Waits for the run's end; raises RunFailed if it failed."""
         return self._do("wait", options)
 
     def train(self, data: Any = None, epochs: int | None = None, **options: Any) -> Run:
-        """Feed data and wait; without data the same as wait()."""
+        """Feeds data and waits; without data it is the same as wait()."""
         return self._do("train", {"epochs": epochs, **options}, _data(data), **_given(data))
 
     def evaluate(self, data: Any, **options: Any) -> Any:
-        """Feed data with ctx.mode == "evaluate"."""
+        """Feeds data with ctx.mode == "evaluate"; returns a dict of the metrics."""
         return self._do("evaluate", options, _data(data), **_given(data))
 
     def inference(self, data: Any, **options: Any) -> Any:
-        """Feed data with ctx.mode == "inference"; return it with a column `prediction`, as the same kind of object.
+        """Feeds data with ctx.mode == "inference"; returns it with a column `prediction`.
 
+        The value is of the same kind of object as data.
         keep=["a", "b"] names the columns of the data to keep; output="PATH" writes Parquet instead.
         """
         return self._do("inference", options, _data(data), **_given(data))
 
     def status(self, **options: Any) -> Any:
-        """Show the cluster and its run; return what `status --json` prints."""
+        """Shows the cluster and its run; returns what `status --json` prints."""
         return self._do("status", options)
 
     def logs(self, **options: Any) -> None:
-        """Show the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
+        """Shows the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
         if "n" in options:
             options["lines"] = options.pop("n")
         self._do("logs", options)
 
     def stacks(self, *tasks: str, **options: Any) -> dict[str, Any]:
-        """Show what the tasks' threads are doing now; return what `stacks --json` prints.
+        """Shows what the tasks' threads are doing now; returns what `stacks --json` prints.
 
         Tasks are "worker:1", "worker" or "worker:0-2"; without one, all.
         """
         return self._do("stacks", options, tasks)
 
     def why(self, **options: Any) -> dict[str, Any]:
-        """Show which tasks hold the run up, or how the last one ended; return what `why --json` prints."""
+        """Shows which tasks hold the run up, or how the last run ended; returns what `why --json` prints."""
         return self._do("why", options)
 
     def tensorboard(self, **options: Any) -> None:
-        """Show TensorBoard."""
+        """Shows TensorBoard."""
         self._do("tensorboard", options)
 
     def gpus(self, **options: Any) -> list[dict[str, Any]]:
-        """Show the GPUs and their holders; return a dict for each."""
+        """Shows the GPUs and their holders; returns a dict for each GPU."""
         return self._do("gpus", options)
 
     def history(self, *runs: int, **options: Any) -> Any:
-        """Show the runs; return a Run for each, the oldest first.
+        """Shows the runs; returns a Run for each, the oldest first.
 
-        history(3, 5, diff=True) returns what changed between two runs as a dict, history(compare=True) a list of dicts
-        with what differs between runs and their metrics.
+        history(3, 5, diff=True) returns a dict of the changes between two runs, history(compare=True) a list
+        of dicts with the differences between runs and their metrics.
         """
         return self._do("history", options, [str(run) for run in runs])
 
     def stop(self) -> None:
-        """End the run; keep the executors."""
+        """Ends the run; keeps the executors."""
         self._do("stop", {})
 
     def reset(self, *, hard: bool = False) -> None:
-        """End hanging and orphaned processes and replace lost executors."""
+        """Ends hanging and orphaned processes and replaces lost executors."""
         self._do("reset", {"hard": hard})
 
     def detach(self) -> Run:
-        """Let the run continue when this kernel shuts down."""
+        """Lets the run continue when this kernel shuts down."""
         return self._do("detach", {})
 
     def spark(self) -> Any:
-        """Return the cluster's SparkSession: the notebook's own, or the driver's over Spark Connect."""
+        """Returns the cluster's SparkSession: the notebook's own, or the driver's over Spark Connect."""
         return _engine_session(self.name)
 
     def shutdown(self, *, force: bool = False) -> None:
-        """Release the cluster."""
+        """Releases the cluster."""
         self._do("shutdown", {"force": force})
 
 
@@ -164,7 +168,7 @@ class History(dict[str, list[float]]):
         self.steps: dict[str, list[int]] = dict(steps)
 
     def rows(self) -> list[dict[str, float]]:
-        """Return a dict for each step, with "step" and the metrics reported there."""
+        """Returns a dict for each step, with "step" and the metrics reported there."""
         rows: dict[int, dict[str, float]] = {}
         for name, values in self.items():
             for step, value in zip(self.steps.get(name, range(len(values))), values, strict=False):
@@ -172,7 +176,7 @@ class History(dict[str, list[float]]):
         return [rows[step] for step in sorted(rows)]
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame: a column per metric, steps as the index, NaN if a metric was not reported."""
+        """Returns a pandas DataFrame: a column per metric, steps as index, NaN where a metric is missing."""
         import pandas
 
         return pandas.DataFrame(self.rows(), columns=["step", *self]).set_index("step")
@@ -184,8 +188,8 @@ class Run:
     id, state, metrics, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
     metrics  the last value of each metric
     history  all values of each metric, see History: history["loss"], history.to_pandas()
-    result   what main_fun returned on the chief or worker 0
-    results  what it returned on each successful task, by the task's name
+    result   the value that main_fun returned on the chief or worker 0
+    results  the value that it returned on each successful task, by the task's name
     """
 
     def __init__(self, **said: Any) -> None:
@@ -208,15 +212,15 @@ class Run:
 
     @property
     def result(self) -> Any:
-        """What main_fun returned on the chief or worker 0; its repr if the value cannot be transferred.
+        """Returns main_fun's value on the chief or worker 0; its repr if the value cannot be transferred.
 
-        In a cluster with neither, it is that of the first task of the first tracked role.
+        In a cluster with neither, it is the value of the first task of the first tracked role.
         """
         return _returned(self._result)
 
     @property
     def results(self) -> dict[str, Any]:
-        """What main_fun returned on each successful task, as {"worker:0": value}; empty while the run is active.
+        """Returns main_fun's value on each successful task, as {"worker:0": value}; empty during the run.
 
         A task that returned nothing has None. If the values are too large together, some are reprs.
         """
@@ -227,7 +231,7 @@ class Run:
         return f"Run(id={self.id}, state={self.state!r}{metrics})"
 
     def wait(self, **options: Any) -> Run:
-        """Wait for this run's end and update this object; raise RunFailed if it failed."""
+        """Waits for this run's end and updates this object; raises RunFailed if it failed."""
         if self.state in ("finished", "failed", "stopped"):
             return self
         ended = _command("wait", {"cluster": self.cluster, **options})
@@ -254,7 +258,7 @@ class _Records(_Shown, list[Any]):
 
 
 def shown(said: Mapping[str, Any] | None) -> Any:
-    """Return the object for a value of Go that the running cell has shown."""
+    """Returns the object for a value of Go that the running cell has shown."""
     value = make(said)
     if isinstance(value, _Shown):
         value._cell = frontend.cell()
@@ -262,7 +266,7 @@ def shown(said: Mapping[str, Any] | None) -> Any:
 
 
 def make(said: Mapping[str, Any] | None) -> Any:
-    """The object for a value of Go's."""
+    """Returns the object for a value of Go."""
     if said is None:
         return None
     fields = {k: v for k, v in said.items() if k != "type"}
@@ -282,7 +286,7 @@ def make(said: Mapping[str, Any] | None) -> Any:
 
 
 def _returned(said: Mapping[str, Any]) -> Any:
-    """Return a task's value: unpickled, otherwise from its JSON or its repr."""
+    """Returns a task's value: unpickled, otherwise from its JSON or its repr."""
     if pickled := said.get("result_pickle"):
         try:
             return pickle.loads(base64.b64decode(pickled))
@@ -293,7 +297,7 @@ def _returned(said: Mapping[str, Any]) -> Any:
 
 
 def _place(task: str) -> tuple[str, int]:
-    """Return the sort key of a task: the role, then the index as a number."""
+    """Returns the sort key of a task: the role, then the index as a number."""
     role, _, index = task.partition(":")
     return role, int(index or 0)
 
@@ -305,7 +309,7 @@ def _data(data: Any) -> list[str]:
 
 
 def _given(data: Any) -> dict[str, Any]:
-    """The object that _data names."""
+    """Returns the object that _data names."""
     return {} if data is None or isinstance(data, str) else {"data": data}
 
 
@@ -324,7 +328,7 @@ def _command(
 
 
 def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for roles."""
+    """Returns the options for roles."""
     options: dict[str, Any] = {}
     own: dict[str, int] = {}
     for name, asked in roles.items():
@@ -366,12 +370,12 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
 
 
 def from_json(text: str) -> Any:
-    """Return the object for a value of Go, from its JSON."""
+    """Returns the object for a value of Go, from its JSON."""
     return make(json.loads(text))
 
 
 def _engine_session(cluster: str) -> Any:
-    """Return the SparkSession of a cluster on Spark."""
+    """Returns the SparkSession of a cluster on Spark."""
     with contextlib.closing(gate.connect()) as conn:
         conn.settimeout(60)
         gate.send(conn, {"op": "engine", "cluster": cluster})

@@ -10,8 +10,8 @@ Agents of one host and user connect to a unix socket and speak JSON lines:
     zygote → agent  {"op":"spawned","id":…,"pid":…,"fresh":reason or ""} | {"op":"error","id":…,"error":…}
     zygote → agent  {"op":"exited","id":…,"pid":…,"code":…,"signal":…}
     agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also to processes that left it
-    agent → zygote  {"op":"retire"}                        newcomers get another zygote, once
-    zygote → agent  {"op":"retired"}                       came
+    agent → zygote  {"op":"retire"}                        new agents are to get another zygote
+    zygote → agent  {"op":"retired"}                       the socket is removed: new agents start another zygote
 
 A task ends with its agent's connection, or with the zygote. The zygote ends one second
 after its last connection closed. It runs no user code. A task gets a new interpreter
@@ -44,12 +44,12 @@ from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidi
 
 LINGER = 1.0  # seconds without a connection before the zygote ends
 FIRST_CONNECTION = 30.0  # seconds for the starter to connect
-SEARCHES = 10  # for a task's processes at most: each finds what has forked during the one before
+SEARCHES = 10  # for a task's processes at most: each finds forks made during the search before
 MAX_REQUEST = 64 << 20  # bytes of one request line
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve until no agent is left; return the exit code."""
+    """Serves until no agent is left; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tfcluster.zygote")
     parser.add_argument("--socket", required=True, help="path of the unix socket to serve on")
     parser.add_argument("--bare", action="store_true", help="import nothing; every task gets a fresh interpreter")
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def listen(path: str) -> socket.socket:
-    """Return a listening socket at path that only this user can open."""
+    """Returns a listening socket at path that only this user can open."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -84,7 +84,7 @@ def listen(path: str) -> socket.socket:
 
 
 class Connection:
-    """One agent."""
+    """A connection of one agent."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -120,7 +120,7 @@ class Zygote:
     # -------------------------------------------------------------- life
 
     def import_while_serving(self) -> None:
-        """Import in the main thread while another serves connections and notices when they close."""
+        """Imports in the main thread while another thread serves connections and notices when they close."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
         watcher.start()
@@ -143,13 +143,13 @@ class Zygote:
                 os._exit(0)
 
     def ready(self, described: dict[str, Any]) -> None:
-        """Accept requests to spawn tasks from now on."""
+        """Accepts requests to spawn tasks from now on."""
         self._greeting = {"op": "ready", "python": described}
         for connection in list(self._connections.values()):
             self._send(connection, self._greeting)
 
     def serve(self) -> None:
-        """Serve until LINGER after the last connection closed. Main thread only."""
+        """Serves until LINGER after the last connection closed. Main thread only."""
         wake_r, wake_w = socket.socketpair()
         for end in (wake_r, wake_w):
             end.setblocking(False)
@@ -161,7 +161,7 @@ class Zygote:
             self._reap()
 
     def _step(self, timeout: float) -> bool:
-        """Handle received data; return False once no agent needs this zygote."""
+        """Handles received data; returns False once no agent needs this zygote."""
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 self._accept()
@@ -177,7 +177,7 @@ class Zygote:
         return self._ends_at is None or time.monotonic() < self._ends_at
 
     def retire(self) -> None:
-        """Remove the socket, so that new agents start another zygote."""
+        """Removes the socket, so that new agents start another zygote."""
         if self._listener is None:
             return
         self._selector.unregister(self._listener)
@@ -188,7 +188,7 @@ class Zygote:
                 os.unlink(self._path)
 
     def kill_all(self) -> None:
-        """Kill all descendants of this process."""
+        """Kills all descendants of this process."""
         for pid in processes.descendants(os.getpid()):
             processes.kill(pid, signal.SIGKILL)
 
@@ -255,7 +255,7 @@ class Zygote:
             self._send(connection, {"op": "retired"})
 
     def _drop(self, connection: Connection) -> None:
-        """End an agent's tasks with its connection."""
+        """Ends an agent's tasks with its connection."""
         if self._connections.pop(connection.socket.fileno(), None) is None:
             return
         self._selector.unregister(connection.socket)
@@ -285,7 +285,7 @@ class Zygote:
     # ------------------------------------------------------------- tasks
 
     def why_fresh(self, request: dict[str, Any]) -> str:
-        """Return why a task must not be a fork of this process; "" if it may."""
+        """Returns why a task must not be a fork of this process; "" if it may."""
         if not self._warm or request.get("fresh"):
             return "asked"
         if installed() != self._packages:
@@ -319,7 +319,7 @@ class Zygote:
         self._send(connection, {"op": "spawned", "id": name, "pid": pid, "fresh": "" if why == "asked" else why})
 
     def _kill(self, connection: Connection, name: str, number: int) -> None:
-        """Signal a task's session. SIGKILL also kills processes that left it, and drops a task that has ended."""
+        """Signals a task's session. SIGKILL also kills processes that left it, and drops an ended task."""
         pid = connection.pids.get(name)
         if pid is None:
             return
@@ -340,10 +340,10 @@ class Zygote:
                 processes.kill(found, number)
 
     def _kill_task(self, pid: int, mark: str, *, alive: bool) -> None:
-        """Kill all processes of a task.
+        """Kills all processes of a task.
 
-        It searches before it kills: descendants without a mark, in sessions of their own, are known as the task's only
-        while it lives.
+        It searches before it kills: descendants without a mark, in sessions of their own, are known as the
+        task's only while it lives.
         """
         killed: set[int] = set()
         for _ in range(SEARCHES):
@@ -376,7 +376,7 @@ class Zygote:
 
 
 def signal_session(pid: int, number: int) -> None:
-    """Signal the session of a task that lives."""
+    """Signals the session of a task that lives."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:  # just forked: it has no session yet
@@ -386,7 +386,7 @@ def signal_session(pid: int, number: int) -> None:
 
 
 def marker(connection: Connection, name: str) -> str:
-    """Return the environment entry by which a task's processes are found after they left its session."""
+    """Returns the environment entry by which a task's processes are found after they left its session."""
     return f"{processes.MARKER}={name}"
 
 
