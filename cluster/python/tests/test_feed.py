@@ -49,7 +49,7 @@ class Fed:
         self.unread = unread
 
 
-def of(*sizes: int | str, **plan: Any) -> DataFeed:
+def of(*sizes: int | str, train_mode: bool = True, **plan: Any) -> DataFeed:
     """A feed whose parts have so many records; "|" ends an epoch."""
     parts: list[Any] = []
     at = epoch = 0
@@ -61,7 +61,24 @@ def of(*sizes: int | str, **plan: Any) -> DataFeed:
             parts.append({"x": np.arange(at, at + size), "y": np.arange(at, at + size) * 2.0})
             at += size
     reader: Any = Fed(parts, **plan)
-    return DataFeed(lambda: reader)
+    return DataFeed(lambda: reader, train_mode=train_mode)
+
+
+EPOCHS = (3, 4, "|", 8, "|", 2, "|")
+"""Without train_mode batches of four end where epochs do: after 7, 8 and 2 records."""
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_batches_of_one_epoch(asks: bool) -> None:
+    """Without train_mode a batch is of one epoch, and every epoch is read, whether should_stop is asked or not."""
+    feed, batches = of(*EPOCHS, train_mode=False), []
+    while not (asks and feed.should_stop()) and (batch := feed.next_batch(4)):
+        batches.append([int(x) for x, _ in batch])
+    assert batches == [[0, 1, 2, 3], [4, 5, 6], [0, 1, 2, 3], [4, 5, 6, 7], [0, 1]]
+    feed, arrays = of(*EPOCHS, train_mode=False), []
+    while (found := feed.next_numpy(4)) is not None:
+        arrays.append(found["x"].tolist())
+    assert arrays == batches
 
 
 def test_next_batch() -> None:

@@ -108,6 +108,7 @@ class DataFeed:
             self._epoch_over = found
         elif found:
             self._check(found)
+            self._epoch_over = None  # these are of the next one
             self._rest.append(self._named(found))
         elif self._reader.short and not self._rest and self._answers is not None:
             self._answers.await_some()
@@ -163,6 +164,12 @@ class DataFeed:
             self._answers.handed(feed_columns.rows(columns))
         return columns
 
+    def _batch(self, most: int) -> Columns | None:
+        """Returns the next records, without train_mode of one epoch alone; None at the end of the feed."""
+        while (columns := self._gather(most, across=self._train_mode)) is None and self._epoch_over is not None:
+            self._epoch_over = None  # it had no more records
+        return columns
+
     # ------------------------------------------------------- TensorFlowOnSpark
 
     def should_stop(self) -> bool:
@@ -175,7 +182,7 @@ class DataFeed:
     def next_batch(self, batch_size: int) -> Any:
         """Returns the next records as a list, or with input_mapping as a dict of lists."""
         self._use(_NEXT, batch=batch_size)
-        columns = self._counted(self._gather(batch_size, across=self._train_mode))
+        columns = self._counted(self._batch(batch_size))
         if columns is None:
             return {name: [] for name in self._mapping.values()} if self._mapping else []
         if self._mapping:
@@ -230,7 +237,7 @@ class DataFeed:
     def next_numpy(self, batch_size: int) -> Any:
         """Returns the next records as arrays; None at the end of the feed."""
         self._use(_NEXT, batch=batch_size)
-        columns = self._counted(self._gather(batch_size, across=self._train_mode))
+        columns = self._counted(self._batch(batch_size))
         return None if columns is None else self._bare(feed_columns.owned(columns))
 
     def _bare(self, columns: Columns) -> Any:
