@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 	"github.com/tfcluster/tfcluster/kernel/wire"
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )

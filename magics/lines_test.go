@@ -10,7 +10,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"
 )

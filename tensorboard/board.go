@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
 //go:embed serve.py

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
 // clusterName matches names in paths, which become folders.

@@ -24,10 +24,10 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // Time limits of the agent.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // fetchTimeout bounds the time between two chunks of a fetched blob.

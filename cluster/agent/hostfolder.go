@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // hostLock is the file in a host's folder on which each agent of the host holds a shared lock.

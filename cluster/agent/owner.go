@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // leavingWait is how long an agent that leaves waits until its last message is sent.

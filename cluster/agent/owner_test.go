@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // TestKeepFolder: whoever finds the file of an agent that lives finds it locked, from

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/harmless"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
 // taskPipes are a task's stdout, stderr and control socket. The agent's ends

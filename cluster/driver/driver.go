@@ -29,9 +29,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
 	"github.com/tfcluster/tfcluster/cluster/fault"
-	"github.com/tfcluster/tfcluster/cluster/handshake"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
 // Options configures a driver. Main sets it; it is not changed afterwards.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
 // produce serves the producer of a feed that its certificate names. It takes the connection and returns at once.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
 // handshakeServer accepts connections as a gRPC server does, and counts those whose

@@ -8,7 +8,7 @@ import (
 	"runtime"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // Backend starts agents on this machine.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 )
 
 // TestQueriesOfBars: of a progress bar only the frame is read that nothing has overwritten, also

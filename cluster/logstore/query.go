@@ -14,7 +14,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 )
 
 // Query selects lines of one run.

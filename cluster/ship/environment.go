@@ -18,9 +18,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // Limits of environments, in bytes: of one unpacked environment, and of all packed ones at the

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/fault"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // unpackTimeout is the timeout of an environment's conda-unpack script.

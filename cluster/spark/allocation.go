@@ -15,7 +15,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/state"
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
 // allocation is the agents of one cluster in one Spark session.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // lockWait is how long a second driver waits for the first one's state, so that the process

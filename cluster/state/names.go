@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // Files of the state folder with the last number of a name without --name, by backend.

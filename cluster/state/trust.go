@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 
 // trustFile is the file of the state folder with the configuration files that the user trusts: the SHA-256 of each by

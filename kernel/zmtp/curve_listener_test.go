@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
 const listenerPatience = 60 * time.Second

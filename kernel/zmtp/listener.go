@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
 // socketKind is a socket type and the types it may connect to (RFC 28).

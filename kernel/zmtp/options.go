@@ -3,7 +3,7 @@ package zmtp
 import (
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
 // Options sets the limits of a socket. The zero value of each field means its default.

@@ -6,7 +6,7 @@ import (
 
 	zmq "github.com/go-zeromq/zmq4"
 
-	"github.com/tfcluster/tfcluster/cluster/handshake"
+	"github.com/tfcluster/tfcluster/internal/handshake"
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 

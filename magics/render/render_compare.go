@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/manifest"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // runnerArgs are an interpreter's arguments for a program whose specification is descriptor 4

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // Lister lists a machine's GPUs and the processes that use them.

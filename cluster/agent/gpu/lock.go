@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
 // errGPULocked: another executor of this host holds the GPU.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
 // errNoDriver: this program finds no NVIDIA driver or tool here.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
 // maxSMILine bounds a line of nvidia-smi.

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // orphansWithin bounds the search for orphans, which is repeated because one may have forked

@@ -17,11 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/agent/forking"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
 	"github.com/tfcluster/tfcluster/cluster/python"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // bindTimeout bounds the time until a new interpreter opens its socket, which it does before

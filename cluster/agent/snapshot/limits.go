@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 )
 
 // Limits of a snapshot. They also apply to data of the program, which is not trusted.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // Letters of states in /proc.

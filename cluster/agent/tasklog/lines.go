@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
-	"github.com/tfcluster/tfcluster/cluster/termtext"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
+	"github.com/tfcluster/tfcluster/internal/termtext"
 )
 
 // maxLine is the length in bytes at which a line is split.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 

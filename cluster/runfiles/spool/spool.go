@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/lockfile"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
+	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
 // Remote is the remote file system of a Spool; cluster/hdfs implements it. Names are URIs.

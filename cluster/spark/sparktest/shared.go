@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 
 // SharedVar is the environment variable that names the file in which Save has described a running cluster.

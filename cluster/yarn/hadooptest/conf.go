@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 
 // Ports are fixed: each cluster has its own addresses.

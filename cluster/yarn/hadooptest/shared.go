@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 
 // SharedVar is the environment variable that names the file in which Save has described a running Hadoop.
