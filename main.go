@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // release is the version as in PEP 440; the wheel's is from the same file.
@@ -65,5 +65,5 @@ func ownPath() (string, error) {
 
 // printError prints why a part of the program failed.
 func printError(part string, err error) {
-	fmt.Fprintln(os.Stderr, "tfcluster "+part+": "+remedy.With(err.Error()))
+	fmt.Fprintln(os.Stderr, "tfcluster "+part+": "+errtext.WithRemedy(err.Error()))
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Spec is a cluster specification in the form of tf.train.ClusterSpec: for each role the
@@ -41,7 +41,7 @@ func NewSpec(addresses map[TaskID]string) (Spec, error) {
 		}
 	}
 	if placed != len(addresses) {
-		return nil, fault.New("the tasks of the cluster are numbered with a gap (%v)", addresses)
+		return nil, errtext.Fault("the tasks of the cluster are numbered with a gap (%v)", addresses)
 	}
 	return spec, nil
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
@@ -47,7 +47,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 		digest = hex.EncodeToString(sum[:])
 	}
 	if raw, err := hex.DecodeString(digest); err != nil || len(raw) != sha256.Size {
-		return nil, fault.New("the driver named a file of the program by %q, which is not a SHA-256", digest)
+		return nil, errtext.Fault("the driver named a file of the program by %q, which is not a SHA-256", digest)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(b.GetData())

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Defaults until the coordinator's Welcome sets other values.
@@ -29,12 +29,12 @@ func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 		{"runtime_dir", given.GetFolders().GetRuntimeDir()},
 	} {
 		if required.value == "" {
-			return nil, fault.New("the agent's configuration lacks %s", required.name)
+			return nil, errtext.Fault("the agent's configuration lacks %s", required.name)
 		}
 	}
 	wait := given.GetTimeouts()
 	if given.GetGpus().GetCount() < 0 || given.GetThreads() < 0 || wait.GetOrphanGraceMillis() < 0 || wait.GetIdleMillis() < 0 {
-		return nil, fault.New("the agent's configuration has a negative number")
+		return nil, errtext.Fault("the agent's configuration has a negative number")
 	}
 	cfg := proto.CloneOf(given)
 	if cfg.Driver.ServerName == "" {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/harmless"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
@@ -117,7 +117,7 @@ func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream)
 			continue // a bar that begins with \r
 		}
 		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task})
-		if stream == clusterpb.Line_STDERR && !f.Carriage && !harmless.Line(f.Text) {
+		if stream == clusterpb.Line_STDERR && !f.Carriage && !errtext.Harmless(f.Text) {
 			o.tail.add(f.Text)
 		}
 		o.nccl.read(f.Text)

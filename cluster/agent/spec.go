@@ -15,7 +15,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // runnerSpec is the input of tfcluster.runner, which runs a task's program.
@@ -100,7 +100,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	request.WithPackage(a.python)
 	kind, ok := kinds[program.GetKind()]
 	if !ok {
-		return interpreter.SpawnRequest{}, fault.New("the agent cannot run a program of kind %v", program.GetKind())
+		return interpreter.SpawnRequest{}, errtext.Fault("the agent cannot run a program of kind %v", program.GetKind())
 	}
 	role, index, err := splitTask(l.GetTask())
 	if err != nil {
@@ -261,7 +261,7 @@ func splitTask(name string) (role string, index int, err error) {
 	}
 	index, err = strconv.Atoi(number)
 	if err != nil || role == "" || index < 0 {
-		return "", 0, fault.New("task %q: want a role and an index, like worker:1", name)
+		return "", 0, errtext.Fault("task %q: want a role and an index, like worker:1", name)
 	}
 	return role, index, nil
 }

@@ -16,7 +16,7 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // CoordinatorName is the name in the coordinator's certificate. It is not an address: agents
@@ -56,7 +56,7 @@ func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fault.New("the saved key of the cluster is a %T, not an ECDSA key", pair.PrivateKey)
+		return nil, errtext.Fault("the saved key of the cluster is a %T, not an ECDSA key", pair.PrivateKey)
 	}
 	return &Authority{key: key, cert: pair.Leaf, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
@@ -93,7 +93,7 @@ func sign(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) (certPEM, keyPEM
 		keyDER, err = x509.MarshalECPrivateKey(key)
 	}
 	if err != nil {
-		return nil, nil, fault.New("make the certificate of %s: %w", tmpl.Subject.CommonName, err)
+		return nil, nil, errtext.Fault("make the certificate of %s: %w", tmpl.Subject.CommonName, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
@@ -105,7 +105,7 @@ func (a *Authority) pair(name string) (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	return pair, fault.Of(err)
+	return pair, errtext.AsFault(err)
 }
 
 // ServerTLS returns the coordinator's TLS configuration: clients need a certificate of this

@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Client is a connection to a cluster's driver. It is safe for concurrent use.
@@ -182,7 +182,7 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	}
 	input, err := json.Marshal(state.DriverInput{Request: in, State: old})
 	if err != nil {
-		return nil, fault.New("encode the request: %w", err)
+		return nil, errtext.Fault("encode the request: %w", err)
 	}
 	logPath := filepath.Join(dir, "driver.log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // ErrAgentConfig is the error for a configuration that this version cannot decode.
@@ -20,7 +20,7 @@ const maxAgentConfig = 1 << 20
 func (x *AgentConfig) Encode() ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {
-		return nil, fault.New("encode the agent's configuration: %w", err)
+		return nil, errtext.Fault("encode the agent's configuration: %w", err)
 	}
 	return b, nil
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // ToJSON encodes a message for other programs: --json, run.json, the JupyterLab extension. Keys
@@ -17,17 +17,17 @@ import (
 func ToJSON(m proto.Message, all bool) (json.RawMessage, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: all}.Marshal(m)
 	if err != nil {
-		return nil, fault.New("encode an answer as JSON: %w", err)
+		return nil, errtext.Fault("encode an answer as JSON: %w", err)
 	}
 	var v map[string]any
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
-		return nil, fault.New("encode an answer as JSON: %w", err)
+		return nil, errtext.Fault("encode an answer as JSON: %w", err)
 	}
 	numbers(v, m.ProtoReflect().Descriptor())
 	if text, err = json.Marshal(v); err != nil {
-		return nil, fault.New("encode an answer as JSON: %w", err)
+		return nil, errtext.Fault("encode an answer as JSON: %w", err)
 	}
 	return text, nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Environment returns the task's environment with the values of spec_variables.
@@ -31,7 +31,7 @@ func ofRoles(spec string, roles []string) (string, error) {
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(spec), &all); err != nil {
-		return "", fault.New("read the cluster's specification: %w", err)
+		return "", errtext.Fault("read the cluster's specification: %w", err)
 	}
 	some := map[string]json.RawMessage{}
 	for _, role := range roles {
@@ -44,7 +44,7 @@ func ofRoles(spec string, roles []string) (string, error) {
 	}
 	b, err := json.Marshal(some)
 	if err != nil {
-		return "", fault.New("write the cluster's specification: %w", err)
+		return "", errtext.Fault("write the cluster's specification: %w", err)
 	}
 	return string(b), nil
 }

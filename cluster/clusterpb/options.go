@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // StepTimeout returns how long a run may report no step; 0: for ever.
@@ -24,7 +24,7 @@ func (x *RunOptions) RunTimeout() time.Duration {
 func (x *RunOptions) JSON() (json.RawMessage, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {
-		return nil, fault.New("encode the run's options: %w", err)
+		return nil, errtext.Fault("encode the run's options: %w", err)
 	}
 	return b, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // reservation is the engine's allocation, from the request to the release. Owned by the loop,
@@ -292,8 +292,8 @@ func (c *Coordinator) saveSoon() {
 
 // withLimit returns the text of an error of this process with what to do if it names a limit of this host.
 func withLimit(text string) string {
-	step := remedy.ForLimit(text, " on the driver's host")
-	if remedy.KeptFromStart(step) {
+	step := errtext.RemedyForLimit(text, " on the driver's host")
+	if errtext.KeptFromStart(step) {
 		step += ", and reserve again: the driver keeps the limit that it began with"
 	}
 	if step != "" {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
 	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // followersWait bounds how long a cluster waits, after its own run has ended, for clients to
@@ -137,7 +137,7 @@ func (c *Coordinator) sayAwaited(ctx context.Context, before int32) {
 func (c *Coordinator) cannotContinue(before int32, why string) {
 	c.runs.autoStart = nil // awaitAutoStart returns
 	next := fmt.Sprintf("%%tfcluster start --resume=%d continues from its last checkpoint", before)
-	if step := remedy.ForLimit(why, " on the driver's host"); step != "" {
+	if step := errtext.RemedyForLimit(why, " on the driver's host"); step != "" {
 		next = step + "; then " + next
 	}
 	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why, next), true)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/samples"
 	"github.com/tfcluster/tfcluster/cluster/snapshots"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
@@ -48,7 +48,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 // checkTask refuses what an executor reports about a task of another one.
 func (e *executors) checkTask(id cluster.ExecutorID, task string) error {
 	if own, ok := e.tasks[id]; !ok || own != task {
-		return fault.New("executor %s reported about task %s, but it runs %s", id, task, cmp.Or(own, "none"))
+		return errtext.Fault("executor %s reported about task %s, but it runs %s", id, task, cmp.Or(own, "none"))
 	}
 	return nil
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Join implements the Coordinator service.
@@ -32,7 +31,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		return status.Error(codes.InvalidArgument, "an agent's first message must be a hello")
 	}
 	if name := auth.PeerName(ctx); name != hello.GetExecutorId() {
-		return status.Error(codes.PermissionDenied, fault.New("executor %s has the certificate of executor %s", hello.GetExecutorId(), name).Error())
+		return status.Error(codes.PermissionDenied, errtext.Fault("executor %s has the certificate of executor %s", hello.GetExecutorId(), name).Error())
 	}
 	conn := newAgentConn(cluster.ExecutorID(hello.GetExecutorId()))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome(hello)}})
@@ -235,7 +234,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	x := c.lc.Executor(id)
 	if p.GetError() != "" {
-		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, remedy.With(p.GetError())))
+		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, errtext.WithRemedy(p.GetError())))
 	}
 }
 

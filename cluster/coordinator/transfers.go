@@ -16,8 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // fetchChunk is the chunk size of Fetch, in bytes.
@@ -98,7 +98,7 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	}
 	delete(c.execs.pendingFiles, id)
 	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
-		why := remedy.With(clusterpb.Plain(errors.New(m.GetError())).Error())
+		why := errtext.WithRemedy(clusterpb.Plain(errors.New(m.GetError())).Error())
 		c.note(fmt.Sprintf("run %d: %s on %s has given up sending %s to the driver, so they are missing below --dir: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
 	}
 	c.subs.wake()

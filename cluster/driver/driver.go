@@ -28,9 +28,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/handshake"
 )
 
@@ -172,7 +172,7 @@ func (d *driver) managed() bool {
 func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	d.req, d.old = &clusterpb.ReserveRequest{}, in.State
 	if err := protojson.Unmarshal(in.Request, d.req); err != nil {
-		return fault.New("read the request: %w", err)
+		return errtext.Fault("read the request: %w", err)
 	}
 	d.name = d.req.GetName()
 	d.autostart, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
@@ -233,7 +233,7 @@ func (d *driver) forget() error {
 func (d *driver) save(allocation string, saved []byte, lastRun int32, detached bool) error {
 	request, err := protojson.Marshal(d.req)
 	if err != nil {
-		return fault.New("encode the request: %w", err)
+		return errtext.Fault("encode the request: %w", err)
 	}
 	if saved == nil && d.old != nil {
 		saved = d.old.Saved

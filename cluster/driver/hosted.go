@@ -19,8 +19,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/webui"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Hosted runs a driver inside the engine, e.g. in a managed ApplicationMaster of YARN:
@@ -32,7 +32,7 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	defer stop()
 	var in state.DriverInput
 	if err := json.Unmarshal(input, &in); err != nil {
-		return fault.New("read the request that the ApplicationMaster got: %w", err)
+		return errtext.Fault("read the request that the ApplicationMaster got: %w", err)
 	}
 	if saved != nil {
 		if err := json.Unmarshal(saved, &in.State); err != nil {
@@ -43,7 +43,7 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	if in.Environment != nil {
 		d.environment = &clusterpb.Environment{}
 		if err := protojson.Unmarshal(in.Environment, d.environment); err != nil {
-			return fault.New("read the description of the Python environment: %w", err)
+			return errtext.Fault("read the description of the Python environment: %w", err)
 		}
 	}
 	if err := d.prepare(ctx, in); err != nil {
@@ -97,7 +97,7 @@ func (d *driver) saveHosted(s state.State) error {
 	s.CertPEM, s.KeyPEM, s.Request = "", "", nil
 	b, err := json.Marshal(s)
 	if err != nil {
-		return fault.New("encode the cluster's state: %w", err)
+		return errtext.Fault("encode the cluster's state: %w", err)
 	}
 	d.hosting.SaveState(b)
 	return nil

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
@@ -62,7 +62,7 @@ func (d *driver) listen() error {
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
-			return fault.New("the saved address at which executors reach the driver, %q, has no port: %w", d.old.Address, err)
+			return errtext.Fault("the saved address at which executors reach the driver, %q, has no port: %w", d.old.Address, err)
 		}
 		choice = append([]string{port}, choice...)
 	}

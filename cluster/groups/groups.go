@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Run is a run with tasks that may form a group.
@@ -133,7 +133,7 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 		s.groups[key] = g
 	}
 	if g.members[m.GetTask()] != nil {
-		return nil, status.Error(codes.AlreadyExists, fault.New("%s is in the group already", m.GetTask()).Error())
+		return nil, status.Error(codes.AlreadyExists, errtext.Fault("%s is in the group already", m.GetTask()).Error())
 	}
 	g.members[m.GetTask()] = m
 	g.wake()

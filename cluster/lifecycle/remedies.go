@@ -8,8 +8,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // A remedy consists of clauses that "; " separates. tfcluster run releases the executors, so it leaves out the clauses
@@ -46,7 +45,7 @@ func (x *Executor) quoted() []string {
 
 // correct returns what to do about the cause of the executor's loss.
 func (x *Executor) correct() string {
-	return cmp.Or(remedy.ForLimit(x.Why, x.loss.on), fmt.Sprintf("correct%s what the reason names", x.loss.on))
+	return cmp.Or(errtext.RemedyForLimit(x.Why, x.loss.on), fmt.Sprintf("correct%s what the reason names", x.loss.on))
 }
 
 // givenUpFailure returns the failure of a reservation, a start or a run that needs an executor which is given up.
@@ -108,7 +107,7 @@ func startRemedy(reason, on string) string {
 	if strings.Contains(reason, "on the driver's host") {
 		on = ""
 	}
-	if limit := remedy.ForLimit(reason, on); limit != "" {
+	if limit := errtext.RemedyForLimit(reason, on); limit != "" {
 		return limitRemedy(limit, "")
 	}
 	for _, r := range [...]struct{ part, next string }{
@@ -127,12 +126,12 @@ func startRemedy(reason, on string) string {
 
 // exceptionRemedy returns the remedy for a task that ended by itself.
 func exceptionRemedy(e *clusterpb.Exited, on string) string {
-	limit := remedy.ForLimit(e.GetException(), on)
+	limit := errtext.RemedyForLimit(e.GetException(), on)
 	has := func(part string) bool { return strings.Contains(e.GetException(), part) }
 	switch {
 	case has("Collective ops must be configured at program startup"):
 		return "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
-	case has(fault.Report):
+	case has(errtext.Report):
 		return "report it as the error says; %tfcluster start runs again: the executors stay reserved"
 	case has("has lost the connection to the cluster's driver"):
 		return "the driver ended, or the network between that executor's host and the driver's broke: the driver's last lines are in driver.log below ~/.local/state/tfcluster on its host; %tfcluster start runs again: the executors stay reserved"
@@ -152,7 +151,7 @@ func exceptionRemedy(e *clusterpb.Exited, on string) string {
 
 // environmentRemedy returns the remedy for an environment that an executor cannot use.
 func environmentRemedy(cause string) string {
-	if remedy.ForLimit(cause, "") != "" || strings.Contains(cause, "TFCLUSTER_CACHE") {
+	if errtext.RemedyForLimit(cause, "") != "" || strings.Contains(cause, "TFCLUSTER_CACHE") {
 		return ReserveRemedy(cause)
 	}
 	return "do what the reason says, or reserve with another --venv"
@@ -160,7 +159,7 @@ func environmentRemedy(cause string) string {
 
 // ReserveRemedy returns the remedy for a reservation that failed by a cause of the engine's or of a host's.
 func ReserveRemedy(cause string) string {
-	if step := remedy.For(cause); step != "" {
+	if step := errtext.Remedy(cause); step != "" {
 		return step + "; then %tfcluster reserve again"
 	}
 	return reserveAgain
@@ -168,7 +167,7 @@ func ReserveRemedy(cause string) string {
 
 // limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit; or is another step.
 func limitRemedy(step, or string) string {
-	if remedy.KeptFromStart(step) {
+	if errtext.KeptFromStart(step) {
 		return step + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"
 	}
 	return step + or + "; then run %tfcluster start again: the executors stay reserved"

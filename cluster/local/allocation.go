@@ -18,9 +18,9 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // allocation has the agents of one cluster.
@@ -161,7 +161,7 @@ func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) 
 func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	turn := a.replacing[id]
 	if turn == nil {
-		return fault.New("replace executor %s: there is no such executor", id)
+		return errtext.Fault("replace executor %s: there is no such executor", id)
 	}
 	turn.Lock()
 	defer turn.Unlock()

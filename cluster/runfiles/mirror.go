@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Mirror makes a folder of a run on an executor's disk equal to the driver's: it fetches
@@ -91,7 +91,7 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 	var changed []*clusterpb.FileHead
 	for _, head := range files {
 		if !strings.HasPrefix(head.GetPath(), s.run+"/"+m.folder+"/") || path.Clean(head.GetPath()) != head.GetPath() {
-			return fault.New("the driver offers %q, which is not below %s", head.GetPath(), m.folder)
+			return errtext.Fault("the driver offers %q, which is not below %s", head.GetPath(), m.folder)
 		}
 		remote[head.GetPath()] = true
 		if m.outdated(head) {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Append serves the Sync call of an executor: it writes data at an offset of a file.
@@ -154,7 +154,7 @@ func (p *upload) handle(m *clusterpb.PutRequest) error {
 
 // protocolError returns the error for a message that no agent sends.
 func protocolError(format string, args ...any) error {
-	return status.Error(codes.InvalidArgument, fault.New("an executor sends files of the run in a wrong way: "+format, args...).Error())
+	return status.Error(codes.InvalidArgument, errtext.Fault("an executor sends files of the run in a wrong way: "+format, args...).Error())
 }
 
 // begin opens a temporary file, or continues one, and replies with its current size.

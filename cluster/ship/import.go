@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Source opens a content by its SHA-256 in hex that a Store on another host has read.
@@ -65,7 +65,7 @@ func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment,
 // fetch copies a content into a folder, under its digest, unless it exists there.
 func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source, progress func(int64)) error {
 	if !digestName().MatchString(content.GetSha256()) {
-		return fault.New("the SHA-256 of the file is %q", content.GetSha256())
+		return errtext.Fault("the SHA-256 of the file is %q", content.GetSha256())
 	}
 	if exists(filepath.Join(dir, content.GetSha256())) {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/lockfile"
 )
 
@@ -70,7 +70,7 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
 	digest := e.GetPacked().GetContent().GetSha256()
 	if !digestName().MatchString(digest) {
-		return nil, fault.New("the SHA-256 of the environment is %q", digest)
+		return nil, errtext.Fault("the SHA-256 of the environment is %q", digest)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // host is the driver's end of a host process's connection: calls, answered in any order, and
@@ -125,7 +125,7 @@ func (h *host) call(ctx context.Context, op string, args map[string]any, value a
 			return nil
 		}
 		if err := json.Unmarshal(reply.Value, value); err != nil {
-			return fault.New("read the answer of the Spark session's process to %s: %w", op, err)
+			return errtext.Fault("read the answer of the Spark session's process to %s: %w", op, err)
 		}
 		return nil
 	case <-h.gone:

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // ClusterRecord describes a cluster that may no longer exist: its directory and its
@@ -81,7 +81,7 @@ func (p *ClusterRecord) Save() error {
 	}
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
-		return fault.New("encode the record of cluster %s: %w", p.Name, err)
+		return errtext.Fault("encode the record of cluster %s: %w", p.Name, err)
 	}
 	fresh := false
 	if _, err := os.Stat(filepath.Join(dir, p.file())); errors.Is(err, os.ErrNotExist) {

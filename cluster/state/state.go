@@ -17,8 +17,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // State is the state of a cluster that outlives its driver: enough to find the driver, and for
@@ -57,7 +57,7 @@ func (s *State) Save() error {
 	}
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fault.New("encode the state of cluster %s: %w", s.Name, err)
+		return errtext.Fault("encode the state of cluster %s: %w", s.Name, err)
 	}
 	return atomicfile.Write(filepath.Join(dir, "state.json"), b)
 }

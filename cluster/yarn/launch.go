@@ -12,11 +12,11 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // configSecret is the name of an agent's configuration among its container's credentials.
@@ -69,7 +69,7 @@ func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	}
 	raw, ok := file.Secrets[configSecret]
 	if !ok {
-		return nil, fault.New("find the agent's configuration in its container: its credentials hold none")
+		return nil, errtext.Fault("find the agent's configuration in its container: its credentials hold none")
 	}
 	config, err := clusterpb.ReadAgentConfig(bytes.NewReader(raw))
 	if err != nil {

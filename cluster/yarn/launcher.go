@@ -13,13 +13,13 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // masterSecret is the name of a managed ApplicationMaster's input among its container's credentials.
@@ -118,7 +118,7 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
-		return fault.New("encode what the ApplicationMaster is submitted with: %w", err)
+		return errtext.Fault("encode what the ApplicationMaster is submitted with: %w", err)
 	}
 	resource, err := in.Program.localResource()
 	if err != nil {

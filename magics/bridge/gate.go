@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/internal/unixsock"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -241,7 +241,7 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	}
 	raw, jerr := result.JSON(value)
 	if jerr != nil && err == nil {
-		err = fault.New("encode the value: %w", jerr)
+		err = errtext.Fault("encode the value: %w", jerr)
 	}
 	if err != nil {
 		raw = []byte("null")
@@ -270,7 +270,7 @@ const sendTimeout = 30 * time.Second
 func (c *caller) send(message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
-		return fault.New("encode a message to Python: %w", err)
+		return errtext.Fault("encode a message to Python: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,7 +319,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 			return nil
 		}
 		if err := json.Unmarshal(m.Value, reply); err != nil {
-			return fault.New("read the answer of the notebook's Python to %s: %w", fn, err)
+			return errtext.Fault("read the answer of the notebook's Python to %s: %w", fn, err)
 		}
 		return nil
 	}

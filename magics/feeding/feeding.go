@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
@@ -79,7 +79,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	}
 	plan, err := json.Marshal(about.Plan)
 	if err != nil {
-		return nil, fault.New("encode the plan of the feed: %w", err)
+		return nil, errtext.Fault("encode the plan of the feed: %w", err)
 	}
 	f.order, f.slots = map[string]any{"binary": about.Plan["binary"], "nan": about.Plan["nan"]}, about.Slots
 	f.begun = &clusterpb.FeedRequest{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -78,7 +78,7 @@ func (c *comm) runs(ctx context.Context, m message) (reply, error) {
 // curves answers the metrics of chosen runs.
 func (c *comm) curves(ctx context.Context, m message) (reply, error) {
 	if len(m.Runs) == 0 {
-		return nil, fault.New("the panel asked for curves of no run")
+		return nil, errtext.Fault("the panel asked for curves of no run")
 	}
 	runs, err := c.history(ctx, m, m.Runs)
 	return reply{"runs": runs}, err
@@ -135,7 +135,7 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 	var after int64
 	if len(m.After) > 0 {
 		if err := json.Unmarshal(m.After, &after); err != nil {
-			return nil, fault.New("the panel sent %.40q, which is no time in milliseconds", m.After)
+			return nil, errtext.Fault("the panel sent %.40q, which is no time in milliseconds", m.After)
 		}
 	}
 	tasks := []Samples{}
@@ -178,7 +178,7 @@ func (c *comm) act(_ context.Context, m message) (reply, error) {
 		return nil, fmt.Errorf("the panel cannot run %q: run it in a cell", m.Verb)
 	}
 	if m.Cluster == "" {
-		return nil, fault.New("the panel named no cluster")
+		return nil, errtext.Fault("the panel named no cluster")
 	}
 	ctx, on := c.Session.Context(), c.Session
 	if m.Verb != "attach" && on.Find(m.Cluster) == nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
@@ -36,7 +36,7 @@ func (m message) request() (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{Run: m.Run, Task: m.Task, Last: max(1, min(m.Last, mostLines)), Before: m.Before, Grep: pattern(m.Text)}
 	if len(m.After) > 0 {
 		if err := json.Unmarshal(m.After, &req.After); err != nil {
-			return nil, fault.New("the panel sent %.40q, which is no position among lines", m.After)
+			return nil, errtext.Fault("the panel sent %.40q, which is no position among lines", m.After)
 		}
 		req.AfterRun = m.Run
 	}

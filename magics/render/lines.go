@@ -6,8 +6,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/harmless"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Printer writes tasks' lines into a cell, many to a message. Owned by the verb.
@@ -135,7 +135,7 @@ func (p *Printer) line(l *clusterpb.Line) {
 		return
 	}
 	stderr, text := p.toStderr(l), p.textOf(l)
-	if l.GetStream() == clusterpb.Line_STDERR && !p.raw && harmless.Line(l.GetText()) {
+	if l.GetStream() == clusterpb.Line_STDERR && !p.raw && errtext.Harmless(l.GetText()) {
 		stderr, text = stderr && !p.cell, dim+text+undim
 	}
 	p.Put(stderr, text+"\n")

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 )
@@ -87,10 +87,10 @@ func NewReport(err error) *Report {
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):
 		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
 	case errors.As(err, &broken):
-		text := remedy.With(err.Error())
+		text := errtext.WithRemedy(err.Error())
 		return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
 	}
-	text := remedy.With(PlainError(err))
+	text := errtext.WithRemedy(PlainError(err))
 	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err), Topic: OtherErrors}
 }
 

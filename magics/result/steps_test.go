@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // TestSteps: an error that ends with a cause of the system says what to do, once, and one that says so itself stays.
@@ -36,7 +36,7 @@ func TestSteps(t *testing.T) {
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EIO, syscall.ENOENT,
 		syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EPIPE,
 	} {
-		if text := remedy.With("x: " + errno.Error()); !strings.Contains(text, "; ") {
+		if text := errtext.WithRemedy("x: " + errno.Error()); !strings.Contains(text, "; ") {
 			t.Errorf("no step for %q", text)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
@@ -85,7 +85,7 @@ var (
 // its log folder.
 func (s *State) FindBoard(ctx context.Context, id string) (path, logdir string, err error) {
 	if !boardID().MatchString(id) {
-		return "", "", fault.New("%.40q is not the id of a TensorBoard", id)
+		return "", "", errtext.Fault("%.40q is not the id of a TensorBoard", id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -57,7 +57,7 @@ func (m *Handle) CutShort() error {
 func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
 	c, ok := m.Client.(clusterpb.FeedControlClient)
 	if !ok {
-		return nil, fault.New("the connection to cluster %s has no feeds", m.Name)
+		return nil, errtext.Fault("the connection to cluster %s has no feeds", m.Name)
 	}
 	return c, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -45,7 +45,7 @@ func (inv *invocation) gpus(ctx context.Context) (result.Value, error) {
 		GPUs json.RawMessage `json:"gpus"`
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
-		return nil, fault.New("encode the GPUs as JSON: %w", err)
+		return nil, errtext.Fault("encode the GPUs as JSON: %w", err)
 	}
 	return inv.answer(text, found.GPUs, func() render.Bundle { return gpusView(r) })
 }
@@ -84,7 +84,7 @@ func (inv *invocation) sparkDiscovery(ctx context.Context) error {
 	}
 	text, err := json.Marshal(map[string]any{"name": "gpu", "addresses": addresses})
 	if err != nil {
-		return fault.New("encode the GPUs as JSON: %w", err)
+		return errtext.Fault("encode the GPUs as JSON: %w", err)
 	}
 	inv.out.Stdout(string(text) + "\n")
 	return nil

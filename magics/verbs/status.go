@@ -11,7 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -163,7 +163,7 @@ func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 func printJSON(out render.Output, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fault.New("encode the answer as JSON: %w", err)
+		return errtext.Fault("encode the answer as JSON: %w", err)
 	}
 	out.Stdout(string(text) + "\n")
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/python"
-	"github.com/tfcluster/tfcluster/cluster/remedy"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -87,7 +87,7 @@ func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clus
 }
 
 func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clusterpb.RunStatus) render.Bundle {
-	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), remedy.With(r.GetError()), run)
+	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), errtext.WithRemedy(r.GetError()), run)
 }
 
 // boardView shows the curves of a run instead of TensorBoard.

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
@@ -217,7 +216,7 @@ func (s *forker) obey(c *forkerConn, r *forkerRequest) error {
 	switch r.Op {
 	case "spawn":
 		if len(c.fds) < 3 {
-			return fault.New("start %s: its three descriptors did not come with it", r.ID)
+			return fmt.Errorf("start %s: its three descriptors did not come with it", r.ID)
 		}
 		fds := c.fds[:3]
 		c.fds = c.fds[3:]

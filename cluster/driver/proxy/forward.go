@@ -18,7 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 const maxInt = math.MaxInt32
@@ -50,7 +50,7 @@ func (raw) Unmarshal(b []byte, v any) error {
 func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(s)
 	if !ok {
-		return status.Error(codes.Internal, fault.New("a call without a method").Error())
+		return status.Error(codes.Internal, errtext.Fault("a call without a method").Error())
 	}
 	switch path.Base(method) {
 	case "Reserve":

@@ -27,9 +27,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
-	"github.com/tfcluster/tfcluster/cluster/fault"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Config is the configuration of a Proxy.
@@ -189,11 +189,11 @@ func (p *Proxy) submit(ctx context.Context) error {
 	whole.Begin = p.cfg.Begin
 	request, err := protojson.Marshal(whole)
 	if err != nil {
-		return fault.New("encode the request: %w", err)
+		return errtext.Fault("encode the request: %w", err)
 	}
 	input, err := json.Marshal(state.DriverInput{Request: request, Environment: environment, CertPEM: string(p.cfg.Authority.CertPEM), KeyPEM: string(p.cfg.Authority.KeyPEM)})
 	if err != nil {
-		return fault.New("encode the request: %w", err)
+		return errtext.Fault("encode the request: %w", err)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

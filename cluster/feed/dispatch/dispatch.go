@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // Run is the run with the tasks that are fed.
@@ -159,7 +159,7 @@ func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessag
 	d.mu.Lock()
 	if d.holders[key] != nil {
 		d.mu.Unlock()
-		return status.Error(codes.AlreadyExists, fault.New("%s has opened its feed already", hello.GetTask()).Error())
+		return status.Error(codes.AlreadyExists, errtext.Fault("%s has opened its feed already", hello.GetTask()).Error())
 	}
 	d.holders[key] = h
 	d.wake()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
@@ -151,7 +151,7 @@ func (m *Member) why(ctx context.Context, err error) string {
 	var lost *collective.LostError
 	switch {
 	case invalid(err):
-		f.Reason = fault.Of(err).Error()
+		f.Reason = errtext.AsFault(err).Error()
 	case errors.As(err, &late):
 		f.Late, f.What, f.Waits, f.Reason = true, late.Call.String(), late.Waits, late.Err.Error()
 	case errors.As(err, &lost):
@@ -204,7 +204,7 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 	}
 	group, err := collective.New(cfg)
 	if err != nil {
-		return fault.Of(err)
+		return errtext.AsFault(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

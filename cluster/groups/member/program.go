@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/fault"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
@@ -107,7 +107,7 @@ func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 	for lines.Scan() {
 		var r request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			m.send(conn, answer{Op: "failed", Reason: fault.New("the program sent %q: %w", lines.Bytes(), err).Error()})
+			m.send(conn, answer{Op: "failed", Reason: errtext.Fault("the program sent %q: %w", lines.Bytes(), err).Error()})
 			return
 		}
 		limit := duration(r.Seconds)
@@ -182,7 +182,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	kind, known := kinds[r.Kind]
 	var err error
 	if c.Kind = kind; !known {
-		err = fault.New("there is no collective call %q", r.Kind)
+		err = errtext.Fault("there is no collective call %q", r.Kind)
 	}
 	if reduces := c.Kind == collective.AllReduce || c.Kind == collective.Exchange; err == nil && reduces && r.Size > 0 {
 		if c.Type, err = reduce.ParseType(r.Type); err == nil {
@@ -198,7 +198,7 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 	m.count(1, true)
 	parts, err := group.Run(limited, c)
 	if invalid(err) {
-		err = fault.Of(err)
+		err = errtext.AsFault(err)
 	}
 	if err != nil && group.Next() == before {
 		m.count(-1, false)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FAULT = "this is a fault of tfcluster: report it with the output of %tfcluster doctor"
-"""The end of an error that only tfcluster itself can cause; the same as in package cluster/fault."""
+"""The end of an error that only tfcluster itself can cause; the same as in package internal/errtext."""
 
 _HELLO = 10.0  # seconds for a socket that exists to take the connection
 _CHUNK = 1 << 16

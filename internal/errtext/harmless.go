@@ -1,6 +1,4 @@
-// Package harmless knows lines that mean nothing to the user: those that TensorFlow writes in every
-// good run, and tfcluster's own frames in a dump of threads. docs/logs.md lists them.
-package harmless
+package errtext
 
 import (
 	"regexp"
@@ -8,16 +6,16 @@ import (
 	"sync"
 )
 
-// Message is one message of TensorFlow's.
-type Message struct {
+// HarmlessMessage is a message of TensorFlow's.
+type HarmlessMessage struct {
 	Source string // the source file that the line names, "" where it names none
 	Text   string // what the message holds, up to the first part that varies
 	Why    string
 }
 
-// Messages returns the messages.
-func Messages() []Message {
-	return []Message{
+// HarmlessMessages returns the messages that TensorFlow writes in every good run. docs/logs.md lists them.
+func HarmlessMessages() []HarmlessMessage {
+	return []HarmlessMessage{
 		{"dataset.cc", "Input of GeneratorDatasetOp::Dataset will not be optimized", "Keras reads NumPy arrays through a generator, which tf.data does not optimise"},
 		{"local_rendezvous.cc", "Local rendezvous is aborting with status: OUT_OF_RANGE: End of sequence", "a data set came to its end"},
 		{"computation_placer.cc", "computation placer already registered", "XLA is linked in twice"},
@@ -39,7 +37,7 @@ const head = `^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE]|[IWE]\d{4} [\d:.]+ +\
 
 var messages = sync.OnceValue(func() []*regexp.Regexp {
 	var all []*regexp.Regexp
-	for _, m := range Messages() {
+	for _, m := range HarmlessMessages() {
 		if m.Source == "" {
 			all = append(all, regexp.MustCompile(regexp.QuoteMeta(m.Text)))
 			continue
@@ -54,13 +52,13 @@ var ownFrame = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^  File "(.*/python-[0-9a-f]+/tfcluster/\w+\.py|<frozen runpy>)", line \d+ in \w+`)
 })
 
-// Line returns whether a line of a task's standard error is one of the messages, or a frame
+// Harmless reports whether a line of a task's standard error is one of the messages, or a frame
 // of tfcluster's own where a task wrote what its threads are doing.
-func Line(text string) bool {
+func Harmless(text string) bool {
 	if strings.HasPrefix(text, "  File ") && ownFrame().MatchString(text) {
 		return true
 	}
-	for i, m := range Messages() {
+	for i, m := range HarmlessMessages() {
 		if strings.Contains(text, m.Text) && messages()[i].MatchString(text) {
 			return true
 		}

@@ -1,4 +1,4 @@
-package harmless
+package errtext
 
 import (
 	"os"
@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestLine(t *testing.T) {
+// TestHarmless: lines of TensorFlow and frames of our own; lines of a program are shown.
+func TestHarmless(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because the dataset does not implement the AsGraphDefInternal() method needed to apply optimizations.": true,
@@ -23,7 +24,7 @@ func TestLine(t *testing.T) {
 		`  File "/home/me/tfcluster/train.py", line 308 in step`:                                                                     false,
 		"": false,
 	} {
-		if Line(text) != want {
+		if Harmless(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}
@@ -36,7 +37,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range Messages() {
+	for _, m := range HarmlessMessages() {
 		if !strings.Contains(string(text), "`"+m.Text+"`") || !strings.Contains(string(text), m.Why) {
 			t.Errorf("docs/logs.md does not explain %q", m.Text)
 		}

@@ -1,11 +1,11 @@
-package remedy
+package errtext
 
 import (
 	"testing"
 )
 
-// TestForLimit: a limit is found wherever it is in a text; each has one step.
-func TestForLimit(t *testing.T) {
+// TestRemedyForLimit: a limit is found wherever it is in a text; each has one step.
+func TestRemedyForLimit(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"OSError: [Errno 28] No space left on device: '/x'":                     "free space, or file entries (df -i), on that disk on node07",
@@ -16,14 +16,14 @@ func TestForLimit(t *testing.T) {
 		"BlockingIOError: [Errno 11] Resource temporarily unavailable":          "",
 		"open /x: permission denied":                                            "",
 	} {
-		if got := ForLimit(text, " on node07"); got != want {
+		if got := RemedyForLimit(text, " on node07"); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
 
-// TestFor: what to do before a command is repeated does not ask to repeat it.
-func TestFor(t *testing.T) {
+// TestRemedy: what to do before a command is repeated does not ask to repeat it.
+func TestRemedy(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"write /x: no space left on device; see /y":                "free space, or file entries (df -i), on that disk",
@@ -33,14 +33,14 @@ func TestFor(t *testing.T) {
 		"dial tcp: connect: connection refused; look into its log": "",
 		"the connection to the cluster's driver broke":             "",
 	} {
-		if got := For(text); got != want {
+		if got := Remedy(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
-	if got, want := With("write /a: disk quota exceeded\nwrite /b: disk quota exceeded"), "write /a: disk quota exceeded\nwrite /b: disk quota exceeded; remove files there, or ask for a larger quota"; got != want {
+	if got, want := WithRemedy("write /a: disk quota exceeded\nwrite /b: disk quota exceeded"), "write /a: disk quota exceeded\nwrite /b: disk quota exceeded; remove files there, or ask for a larger quota"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := With("x: the connection to the cluster's driver broke"), "x: the connection to the cluster's driver broke; repeat the command"; got != want {
+	if got, want := WithRemedy("x: the connection to the cluster's driver broke"), "x: the connection to the cluster's driver broke; repeat the command"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

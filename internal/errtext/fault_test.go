@@ -1,4 +1,4 @@
-package fault
+package errtext
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// TestOf: the request is added once, and the cause is kept.
-func TestOf(t *testing.T) {
+// TestAsFault: the request is added once, and the cause is kept.
+func TestAsFault(t *testing.T) {
 	t.Parallel()
-	if Of(nil) != nil {
+	if AsFault(nil) != nil {
 		t.Error("an error of nothing")
 	}
-	err := Of(fmt.Errorf("join: %w", New("read the answer: %w", io.EOF)))
+	err := AsFault(fmt.Errorf("join: %w", Fault("read the answer: %w", io.EOF)))
 	if want := "join: read the answer: EOF; " + Report; err.Error() != want || !errors.Is(err, io.EOF) {
 		t.Errorf("%q, want %q", err, want)
 	}
@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 // TestPython: Python asks for the same.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../python/tfcluster/feed_link.py")
+	b, err := os.ReadFile("../../cluster/python/tfcluster/feed_link.py")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// Package remedy says what to do about causes that the operating system and the network name.
-package remedy
+package errtext
 
 import (
 	"regexp"
@@ -56,9 +55,9 @@ var causes = sync.OnceValue(func() []cause {
 	}
 })
 
-// ForLimit returns what to do about a text that names a limit of a host; "" for any other text. on names the host, as in
+// RemedyForLimit returns what to do about a text that names a limit of a host; "" for any other text. on names the host, as in
 // " on node07", or is "".
-func ForLimit(text, on string) string {
+func RemedyForLimit(text, on string) string {
 	for _, c := range causes() {
 		if c.kind == limit && c.is.MatchString(text) {
 			return c.step + on
@@ -67,12 +66,12 @@ func ForLimit(text, on string) string {
 	return ""
 }
 
-// KeptFromStart reports whether a process that runs cannot be given what ForLimit asks for: its limit is set at its start.
+// KeptFromStart reports whether a process that runs cannot be given what RemedyForLimit asks for: its limit is set at its start.
 func KeptFromStart(step string) bool { return strings.HasPrefix(step, moreOf) }
 
-// For returns what to do about an error's text that names a limit of a host, or ends with another cause, before the
+// Remedy returns what to do about an error's text that names a limit of a host, or ends with another cause, before the
 // command is repeated; "" for any other text.
-func For(text string) string {
+func Remedy(text string) string {
 	for _, c := range causes() {
 		if c.is.MatchString(text) {
 			return c.step
@@ -81,8 +80,8 @@ func For(text string) string {
 	return ""
 }
 
-// With returns an error's text with what to do, if the text ends with a known cause.
-func With(text string) string {
+// WithRemedy returns an error's text with what to do, if the text ends with a known cause.
+func WithRemedy(text string) string {
 	for _, c := range causes() {
 		all := c.is.FindAllStringIndex(text, -1)
 		switch {
