@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/feed"
+	"github.com/tfcluster/tfcluster/cluster/agent/group"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/feed/intake"
-	"github.com/tfcluster/tfcluster/cluster/groups/member"
 	"github.com/tfcluster/tfcluster/rdma/transport"
 )
 
@@ -104,7 +104,7 @@ func (a *Agent) openFeed(ctx context.Context, l *clusterpb.Launch) (service, err
 	a.mu.Lock()
 	memory := a.driver.memory
 	a.mu.Unlock()
-	return intake.Open(ctx, intake.Config{
+	return feed.Open(ctx, feed.Config{
 		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Memory: memory, Client: a.link.feeds, Log: a.log,
 		Socket: a.socket("feed"),
 	})
@@ -117,7 +117,7 @@ func (a *Agent) openGroup(ctx context.Context, t *task, l *clusterpb.Launch) (se
 		return nil, err
 	}
 	secure.ClientAuth, secure.ClientCAs = tls.RequireAndVerifyClientCert, secure.RootCAs
-	return member.Open(ctx, member.Config{
+	return group.Open(ctx, group.Config{
 		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: sameHost(l.GetTask()), Socket: a.socket("group"),
 		Address: a.self.address, TLS: secure, Client: a.link.groups, Log: a.log, RDMA: verbsOf(l.GetCollective()),
 		Note: func(text string) { t.note(text, true) },

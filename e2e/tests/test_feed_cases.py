@@ -38,7 +38,7 @@ F4  any number of records        test_inference.*, test_inference_spark.test_err
 F5  TensorFlowOnSpark's names    test_tensorflowonspark.test_mnist, units.test_feed.test_input_mapping
 G1  what the cell shows          test_feed.test_what_is_waited_for, test_uneven_partitions; TestFeedLine in magics/verbs
 H1  rates                        make bench
-Two clusters at the same time    test_two_clusters; TestRefused in cluster/feed/intake
+Two clusters at the same time    test_two_clusters; TestRefused in cluster/agent/feed
 YARN: C1, D1, D4, E1, F1, F2     TestFeed in e2e/yarn
 """
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/feed"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/feed/intake"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
@@ -117,7 +117,7 @@ func (p *socketPeer) read(even bool) (records []uint64) {
 func (b *bed) remote(folder, task string) *socketPeer {
 	b.t.Helper()
 	path := filepath.Join(folder, task)
-	in, err := intake.Open(b.t.Context(), intake.Config{
+	in, err := feed.Open(b.t.Context(), feed.Config{
 		Run: 1, Task: task, Host: "another", Socket: path, Memory: 8 * slotSize, Client: clusterpb.NewFeedsClient(b.conn), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

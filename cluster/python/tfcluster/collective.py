@@ -6,7 +6,7 @@
 A call takes arrays of NumPy, and tensors of TensorFlow, PyTorch and JAX, also within tf.function and jax.jit.
 Its result is of the same kind. A list is sent as one vector. Every task makes the same calls in the same
 order; ranks are ctx.worker_num. Data travels through shared memory on one host, and by TCP with mutual TLS or
-by RDMA between hosts. All ranks get the same bits. See package cluster/groups/member for the protocol.
+by RDMA between hosts. All ranks get the same bits. See package cluster/agent/group for the protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The socket and the memory of a feed: see package cluster/feed/intake for the messages.
+"""The socket and the memory of a feed: see package cluster/agent/feed for the messages.
 
 Spark's executors have no package tfcluster: this module is pickled by value, and imports the standard library
 and pyarrow alone.

@@ -1,4 +1,4 @@
-// Package member is the agent's side of collective calls. It has the memory that a task shares with the tasks of its
+// Package group is the agent's side of collective calls. It has the memory that a task shares with the tasks of its
 // host, connects to the members of the task's group, and makes the calls of the task's program (package
 // rdma/collective).
 //

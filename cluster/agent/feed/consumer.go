@@ -1,4 +1,4 @@
-package intake
+package feed
 
 import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"

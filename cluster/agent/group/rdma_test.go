@@ -1,6 +1,6 @@
 //go:build (cgo || verbs) && (amd64 || arm64)
 
-package member
+package group
 
 import (
 	"slices"
