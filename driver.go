@@ -17,9 +17,9 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver"
-	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
+	"github.com/tfcluster/tfcluster/cluster/driver/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"

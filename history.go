@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
+	"github.com/tfcluster/tfcluster/cluster/driver/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"

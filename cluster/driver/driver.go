@@ -25,7 +25,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/lines"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"

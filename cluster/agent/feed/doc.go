@@ -1,10 +1,5 @@
-<<<<<<< HEAD:cluster/feed/intake/doc.go
-// Package intake is the executor's side of a feed: a holder. It owns the shared memory into which producers write
-// batches and from which the task's program reads them, and a unix socket for both. It attends the driver.
-=======
 // Package feed is the executor's side of a feed: a holder. It owns the shared memory into which producers write
-// batches and from which the task's program reads them, and a unix socket for both, and it attends the driver.
->>>>>>> 30e70eff (agent: move the executor's side of a feed and of a group below the agent):cluster/agent/feed/doc.go
+// batches and from which the task's program reads them, and a unix socket for both. It attends the driver.
 //
 // # The socket
 //
@@ -57,12 +52,6 @@
 //	← segment  size, slots; with the memory's descriptor
 //	→ slot     asks for a slot
 //	← slot     slot
-<<<<<<< HEAD:cluster/feed/intake/doc.go
 //	→ put      feed, piece, begin, end, slot, bytes: the slot has the results of records [begin, end) of the batch
 //	           with the number piece, in the order of the records
-package intake
-=======
-//	→ put      feed, piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of the batch that
-//	           came under the number piece, in their order
 package feed
->>>>>>> 30e70eff (agent: move the executor's side of a feed and of a group below the agent):cluster/agent/feed/doc.go

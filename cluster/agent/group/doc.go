@@ -15,4 +15,4 @@
 //	→ call    kind, type, reduce, root, size, seconds: the vector is in the own memory, in its two slots by turns
 //	← done    parts: [rank, slot, offset, size]; the result is their sequence
 //	← failed  reason: the group is over. If again is true, only this call could not be made
-package member
+package group

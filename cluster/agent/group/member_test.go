@@ -25,7 +25,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/groups"
+	"github.com/tfcluster/tfcluster/cluster/driver/groups"
 	"github.com/tfcluster/tfcluster/internal/handshake"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
