@@ -65,7 +65,7 @@ func New(cfg Config) *Coordinator {
 	cfg.Begin = cfg.Begin.WithOptions()
 	c := &Coordinator{
 		eventLoop: eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}},
-		subs:      subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panel]struct{}{}},
+		subs:      subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panelStream]struct{}{}},
 		reserved:  reservation{allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1)},
 		cfg:       cfg, log: cfg.Log, since: time.Now(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
 	}

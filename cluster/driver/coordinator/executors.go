@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/samples"
-	"github.com/tfcluster/tfcluster/cluster/snapshots"
+	"github.com/tfcluster/tfcluster/cluster/driver/panel"
+	"github.com/tfcluster/tfcluster/cluster/driver/verdict"
 	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
@@ -26,11 +26,11 @@ type executors struct {
 	usual        time.Duration                    // the longest usual time between two messages of an agent
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
-	pendingFiles map[cluster.ExecutorID]pendingFiles  // files that executors with disks of their own still have to send
-	gpus         map[cluster.ExecutorID]*samples.GPUs // their use in the last heartbeat
-	samples      *samples.Store                       // used by any goroutine
-	snapshots    *snapshots.Collector                 // answers of agents to the rounds in which they were asked
-	generation   atomic.Int32                         // of the executors' Pythons: the number of reset --hard; read by any goroutine
+	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
+	gpus         map[cluster.ExecutorID]*panel.GPUs  // their use in the last heartbeat
+	samples      *panel.Samples                      // used by any goroutine
+	snapshots    *verdict.Collector                  // answers of agents to the rounds in which they were asked
+	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
 func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
@@ -39,7 +39,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*samples.GPUs{}, samples: samples.New(), snapshots: snapshots.NewCollector(),
+		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*panel.GPUs{}, samples: panel.NewSamples(), snapshots: verdict.NewCollector(),
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
@@ -122,7 +122,7 @@ const stoppedLimit = 30 * time.Second
 
 // heartbeat records what an executor's task and GPUs use. Loop only.
 func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
-	c.execs.gpus[id] = samples.Sum(h.GetGpus())
+	c.execs.gpus[id] = panel.SumGPUs(h.GetGpus())
 	if c.lc.Run() == nil {
 		return
 	}

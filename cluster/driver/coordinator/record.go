@@ -11,8 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/driver/panel"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/samples"
 )
 
 // record is the state of a run to show: its tasks and its metrics by step. Owned by the
@@ -193,7 +193,7 @@ func (r *record) point(name, task string, step int64, v float64) {
 }
 
 // usage adds a heartbeat's usage to a task. gpus is nil if that has none.
-func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage, gpus *samples.GPUs) {
+func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage, gpus *panel.GPUs) {
 	t := r.task(id)
 	now := time.Now()
 	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
@@ -202,7 +202,7 @@ func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage, gpus *samples.
 	t.used = now
 	t.status.RssBytes, t.status.CpuSeconds = u.GetRssBytes(), u.GetCpuSeconds()
 	if gpus == nil {
-		gpus = &samples.GPUs{} // nothing is measured now
+		gpus = &panel.GPUs{} // nothing is measured now
 	}
 	t.status.GpuPercent, t.status.GpuUsedBytes = gpus.Percent, gpus.Bytes
 	if u.GetPid() != 0 {

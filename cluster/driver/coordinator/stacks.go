@@ -13,7 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/snapshots"
+	"github.com/tfcluster/tfcluster/cluster/driver/verdict"
 )
 
 // How long a round of snapshots may take, and how much of that is left for the agents' answers
@@ -42,7 +42,7 @@ func (c *Coordinator) takeSnapshots(ctx context.Context, req *clusterpb.StacksRe
 		limit = min(time.Duration(ms)*time.Millisecond, maxStacksTimeout)
 	}
 	var run int32
-	round, err := ask(ctx, &c.eventLoop, func() (r *snapshots.Round, err error) {
+	round, err := ask(ctx, &c.eventLoop, func() (r *verdict.Round, err error) {
 		r, run, err = c.askSnapshots(req, limit)
 		return r, err
 	})
@@ -74,7 +74,7 @@ func (c *Coordinator) takeSnapshots(ctx context.Context, req *clusterpb.StacksRe
 }
 
 // askSnapshots opens a round and asks the agents. Loop only.
-func (c *Coordinator) askSnapshots(req *clusterpb.StacksRequest, limit time.Duration) (*snapshots.Round, int32, error) {
+func (c *Coordinator) askSnapshots(req *clusterpb.StacksRequest, limit time.Duration) (*verdict.Round, int32, error) {
 	tasks, err := cluster.SelectTasks(cluster.Tasks(c.cfg.Request.GetRoles()), req.GetTasks())
 	if err != nil {
 		return nil, 0, status.Error(codes.InvalidArgument, err.Error())

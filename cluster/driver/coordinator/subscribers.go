@@ -13,7 +13,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/pacing"
+	"github.com/tfcluster/tfcluster/cluster/driver/panel"
 )
 
 // subscribers are the clients' streams that are notified of changes and notes. Any goroutine
@@ -22,16 +22,16 @@ type subscribers struct {
 	mu        sync.Mutex
 	followers map[*follower]struct{}
 	watchers  map[chan struct{}]struct{} // notified of changes
-	panels    map[*panel]struct{}        // notified of changes by their kind; the end does not wait for them
+	panels    map[*panelStream]struct{}  // notified of changes by their kind; the end does not wait for them
 	waiting   []chan struct{}            // closed when the last stream has ended
 }
 
-// panel is a stream of Watch. Its channels have a capacity of 1.
-type panel struct{ changed, progressed chan struct{} }
+// panelStream is a stream of Watch. Its channels have a capacity of 1.
+type panelStream struct{ changed, progressed chan struct{} }
 
 // show registers a panel.
-func (s *subscribers) show() (p *panel, leave func()) {
-	p = &panel{changed: make(chan struct{}, 1), progressed: make(chan struct{}, 1)}
+func (s *subscribers) show() (p *panelStream, leave func()) {
+	p = &panelStream{changed: make(chan struct{}, 1), progressed: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.panels[p] = struct{}{}
@@ -206,12 +206,12 @@ const (
 )
 
 // Watch implements the Control service. A panel looks after each change, after progress if it may be sent by now, and
-// at the latest after pacing.UsageEvery: for usage, and for agents that are silent.
+// at the latest after panel.UsageEvery: for usage, and for agents that are silent.
 func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingServer[clusterpb.ClusterStatus]) error {
 	ctx := stream.Context()
 	p, leave := c.subs.show()
 	defer leave()
-	var pacer pacing.Pacer
+	var pacer panel.Pacer
 	for {
 		began := time.Now()
 		var st *clusterpb.ClusterStatus
@@ -248,10 +248,10 @@ func (l *eventLoop) pause(ctx context.Context, d time.Duration) {
 }
 
 // awaitPanel waits until a panel must look again, having looked last at a time. The cluster's end is no error.
-func (c *Coordinator) awaitPanel(ctx context.Context, p *panel, looked time.Time) error {
-	usage := time.NewTimer(time.Until(looked.Add(pacing.UsageEvery)))
+func (c *Coordinator) awaitPanel(ctx context.Context, p *panelStream, looked time.Time) error {
+	usage := time.NewTimer(time.Until(looked.Add(panel.UsageEvery)))
 	defer usage.Stop()
-	progress := time.NewTimer(time.Until(looked.Add(pacing.ProgressEvery)))
+	progress := time.NewTimer(time.Until(looked.Add(panel.ProgressEvery)))
 	defer progress.Stop()
 	var progressed <-chan struct{}
 	for {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/samples"
+	"github.com/tfcluster/tfcluster/cluster/driver/panel"
 )
 
 // TestCPUPercent: a task's share of a core is between two heartbeats of one process.
@@ -19,7 +19,7 @@ func TestCPUPercent(t *testing.T) {
 		t.Errorf("after one heartbeat it is %v", got)
 	}
 	rec.task(id).used = rec.task(id).used.Add(-2 * time.Second) // as if that was two seconds ago
-	rec.usage(id, &clusterpb.TaskUsage{Pid: 7, CpuSeconds: 103}, &samples.GPUs{Percent: 40, Bytes: 7})
+	rec.usage(id, &clusterpb.TaskUsage{Pid: 7, CpuSeconds: 103}, &panel.GPUs{Percent: 40, Bytes: 7})
 	if got := rec.task(id).status.GetCpuPercent(); got < 100 || got > 150 {
 		t.Errorf("3 s of CPU in 2 s are %v %%", got)
 	}

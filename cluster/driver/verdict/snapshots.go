@@ -1,5 +1,4 @@
-// Package snapshots collects snapshots of tasks, which their agents take when the driver asks.
-package snapshots
+package verdict
 
 import (
 	"maps"

@@ -1,4 +1,4 @@
-package samples
+package panel
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func sound(t *testing.T, s *clusterpb.TaskSamples) {
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	for _, beat := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 700 * time.Millisecond} {
-		s := New()
+		s := NewSamples()
 		now := s.began
 		for i := range int(2 * time.Hour / beat) {
 			jitter := time.Duration(i%3-1) * 20 * time.Millisecond
@@ -70,7 +70,7 @@ func TestSamples(t *testing.T) {
 // before. Samples older than an hour are gone.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
-	s := New()
+	s := NewSamples()
 	now := s.began
 	for i := range 10 {
 		now = now.Add(time.Second)
@@ -95,7 +95,7 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("sample %d has %v %%", i, got.GetCpuPercent()[i])
 		}
 	}
-	if got := s.Since("worker:0", 0, now.Add(Kept)); got != nil {
+	if got := s.Since("worker:0", 0, now.Add(SamplesKept)); got != nil {
 		t.Errorf("after an hour there is %v", got)
 	}
 	if got := s.Since("worker:1", 0, now); got != nil {
@@ -106,12 +106,12 @@ func TestRestarts(t *testing.T) {
 // TestGPUs: a task's GPUs are in its samples from the first heartbeat with them; what a heartbeat may hold fits.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
-	s := New()
+	s := NewSamples()
 	now := s.began
 	for i := range 9 {
 		var gpus *GPUs
 		if i > 4 {
-			gpus = Sum([]*clusterpb.GPU{{Utilization: 50, UsedBytes: 3 << 30}, {Utilization: 1 << 20, UsedBytes: 1 << 30}})
+			gpus = SumGPUs([]*clusterpb.GPU{{Utilization: 50, UsedBytes: 3 << 30}, {Utilization: 1 << 20, UsedBytes: 1 << 30}})
 		}
 		s.Add(use(7, math.NaN(), math.MaxUint64), gpus, now)
 		now = now.Add(2 * time.Second)
@@ -124,7 +124,7 @@ func TestGPUs(t *testing.T) {
 	if got.GetCpuPercent()[5] != 0 || got.GetRssBytes()[5] < 1<<41 {
 		t.Errorf("an odd sample is %v %v", got.GetCpuPercent()[5], got.GetRssBytes()[5])
 	}
-	if Sum(nil) != nil {
+	if SumGPUs(nil) != nil {
 		t.Error("no GPU is one")
 	}
 }
@@ -134,12 +134,12 @@ func TestMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	s := New()
+	s := NewSamples()
 	gpus := &GPUs{Percent: 50, Bytes: 1 << 30}
 	for task := range 500 {
 		u := &clusterpb.TaskUsage{Task: fmt.Sprint("worker:", task), Pid: 1}
 		for i := range perTask + 2 {
-			s.Add(u, gpus, s.began.Add(time.Duration(i)*Interval))
+			s.Add(u, gpus, s.began.Add(time.Duration(i)*SampleEvery))
 		}
 	}
 	runtime.GC()
@@ -148,7 +148,7 @@ func TestMemory(t *testing.T) {
 	if used > 20e6 {
 		t.Errorf("it takes %d MB", used/1e6)
 	}
-	if n := len(s.Since("worker:499", 0, s.began.Add(Kept)).GetUnixMillis()); n < perTask-2 {
+	if n := len(s.Since("worker:499", 0, s.began.Add(SamplesKept)).GetUnixMillis()); n < perTask-2 {
 		t.Errorf("it has %d samples", n)
 	}
 	t.Logf("500 tasks: %d MB", used/1e6)

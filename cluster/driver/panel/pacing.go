@@ -1,5 +1,4 @@
-// Package pacing decides which statuses of a cluster a watcher is sent, and when. It is pure.
-package pacing
+package panel
 
 import (
 	"slices"

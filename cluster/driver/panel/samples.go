@@ -1,6 +1,4 @@
-// Package samples keeps what the tasks of a cluster used in the last hour, in little memory: 12 bytes a sample, 20 with
-// GPUs. It is pure.
-package samples
+package panel
 
 import (
 	"math"
@@ -10,12 +8,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// A sample is kept each Interval, and for Kept.
+// A sample is kept each SampleEvery, and for SamplesKept.
 const (
-	Interval = 2 * time.Second
-	Kept     = time.Hour
-	perTask  = int(Kept / Interval)
-	early    = Interval / 8 // heartbeats are not exactly periodic
+	SampleEvery = 2 * time.Second
+	SamplesKept = time.Hour
+	perTask     = int(SamplesKept / SampleEvery)
+	early       = SampleEvery / 8 // heartbeats are not exactly periodic
 )
 
 // GPUs is the use of a task's GPUs.
@@ -25,8 +23,8 @@ type GPUs struct {
 	Each    []*clusterpb.GPU
 }
 
-// Sum returns the use of the GPUs of a heartbeat; nil if it has none.
-func Sum(gpus []*clusterpb.GPU) *GPUs {
+// SumGPUs returns the use of the GPUs of a heartbeat; nil if it has none.
+func SumGPUs(gpus []*clusterpb.GPU) *GPUs {
 	if len(gpus) == 0 {
 		return nil
 	}
@@ -39,19 +37,19 @@ func Sum(gpus []*clusterpb.GPU) *GPUs {
 	return &all
 }
 
-// Store keeps the samples of all tasks. Its methods are safe for concurrent use.
-type Store struct {
+// Samples keeps the samples of all tasks. Its methods are safe for concurrent use.
+type Samples struct {
 	began time.Time
 	mu    sync.Mutex
 	tasks map[string]*ring
 }
 
-// New returns an empty Store.
-func New() *Store { return &Store{began: time.Now(), tasks: map[string]*ring{}} }
+// NewSamples returns an empty Samples.
+func NewSamples() *Samples { return &Samples{began: time.Now(), tasks: map[string]*ring{}} }
 
 // sample is stored in units that fit.
 type sample struct {
-	at  uint32  // in clock units after the store's beginning
+	at  uint32  // in clock units after the first sample's time
 	cpu float32 // percent
 	rss uint32  // in memory units
 }
@@ -83,7 +81,7 @@ type ring struct {
 
 // Add adds a heartbeat's usage of a task. gpus is nil for a task without GPUs. The first heartbeat of a process has no
 // sample: its use of the CPU is measured from then on.
-func (s *Store) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
+func (s *Samples) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.tasks[u.GetTask()]
@@ -92,7 +90,7 @@ func (s *Store) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
 		s.tasks[u.GetTask()] = r
 	}
 	if r.pid != u.GetPid() {
-		r.pid, r.cpu, r.at, r.due = u.GetPid(), u.GetCpuSeconds(), now, now.Add(Interval)
+		r.pid, r.cpu, r.at, r.due = u.GetPid(), u.GetCpuSeconds(), now, now.Add(SampleEvery)
 		return
 	}
 	late := now.Sub(r.due)
@@ -105,8 +103,8 @@ func (s *Store) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
 	}
 	r.add(sample{uint32(now.Sub(s.began) / clockUnit), float32(percent), units(u.GetRssBytes())}, gpus)
 	r.cpu, r.at = u.GetCpuSeconds(), now
-	if r.due = r.due.Add(Interval); late > Interval/2 {
-		r.due = now.Add(Interval)
+	if r.due = r.due.Add(SampleEvery); late > SampleEvery/2 {
+		r.due = now.Add(SampleEvery)
 	}
 }
 
@@ -144,14 +142,14 @@ func appendOne[T any](all []T, one T) []T {
 }
 
 // Since returns a task's samples of the last hour that were taken after a time, oldest first; nil if there are none.
-func (s *Store) Since(task string, unixMillis int64, now time.Time) *clusterpb.TaskSamples {
+func (s *Samples) Since(task string, unixMillis int64, now time.Time) *clusterpb.TaskSamples {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.tasks[task]
 	if r == nil {
 		return nil
 	}
-	after := max(unixMillis, now.Add(-Kept).UnixMilli())
+	after := max(unixMillis, now.Add(-SamplesKept).UnixMilli())
 	out := &clusterpb.TaskSamples{Task: task}
 	for i := range r.samples {
 		k := (r.first + i) % len(r.samples)
