@@ -123,7 +123,7 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 # long, and shorter with -short.
 WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn
 ONLY_ENGINES := /cluster/local$$|/e2e/(lab|yarn|engines)$$
-LONG_UNITS := ./cluster/driver/feed ./cluster/logstore ./kernel/kerneltest ./tensorboard/events ./wheel
+LONG_UNITS := ./cluster/driver/feed ./cluster/results/logstore ./kernel/kerneltest ./tensorboard/events ./wheel
 SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell)$$
 GOTEST = .bin/gotestsum --format pkgname --format-icons text --junitfile $(REPORTS)/$@.xml --
 PYTEST = $(PY) -m pytest -q -n 2 --dist worksteal --junitxml $(REPORTS)/$@.xml

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/driver/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/hdfsdir"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/tensorboard"

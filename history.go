@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/driver/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/session"
 )

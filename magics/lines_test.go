@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 	"github.com/tfcluster/tfcluster/internal/termtext"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/session"

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/network"
+	clusterfabric "github.com/tfcluster/tfcluster/cluster/fabric"
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
@@ -21,7 +21,7 @@ func findFabric(address string, gpus []*clusterpb.GPU) *clusterpb.Fabric {
 		uuids = append(uuids, g.GetUuid())
 	}
 	found := fabric.Detect(fabric.ThisHost(cmp.Or(os.Getenv(testRoot), "/"), address, uuids))
-	return network.Report(&found)
+	return clusterfabric.Report(&found)
 }
 
 // ncclChoice collects what NCCL says in a task's lines.
@@ -37,6 +37,6 @@ func (n *ncclChoice) read(line string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.choice.Read(line) {
-		n.changed(network.Choice(&n.choice))
+		n.changed(clusterfabric.Choice(&n.choice))
 	}
 }

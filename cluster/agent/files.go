@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 	"github.com/tfcluster/tfcluster/internal/lockfile"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // Storage is where results are kept: a disk of this host or HDFS. Names are full.

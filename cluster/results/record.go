@@ -17,8 +17,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // chunk is the maximum size of the data in one message.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // silence is how long a call may make no progress before it is canceled.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // checkpoints is the name of the folder with a run's checkpoints in its own.

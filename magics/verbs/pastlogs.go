@@ -9,8 +9,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
 	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/driver/verdict"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -57,7 +57,7 @@ func (inv *invocation) verdict(ctx context.Context) (*clusterpb.WhyReply, error)
 	if past != nil && !inv.Has("json") {
 		inv.out.Stdout(inv.session.PastLine(past) + "\n")
 	}
-	return verdict.Ended(last), nil
+	return results.Why(last), nil
 }
 
 // The JSON of why --json.

@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 

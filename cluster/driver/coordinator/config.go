@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/driver/groups"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 )
 
 // Coordinator runs one cluster. New returns it; Run owns its goroutines.

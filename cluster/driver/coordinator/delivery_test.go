@@ -25,8 +25,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
 	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 )
 
 // batches is an agent's stream of logs: what a test sends comes in, acknowledgements are

@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // stepIn reads the number in a run's file: what was written for TensorBoard last.

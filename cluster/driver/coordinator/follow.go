@@ -11,7 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 )
 
 // follower is a client's stream of a run's new lines and notes.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
 )
 
 // TestFollowCatchesUp: what a client is sent that comes late to a flood, by how it follows.

@@ -13,7 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/network"
+	"github.com/tfcluster/tfcluster/cluster/fabric"
 )
 
 // launches is the common data of the launches of one attempt, made once and shared by their
@@ -134,17 +134,17 @@ func launchedRoles(roles []*clusterpb.Role) map[string]launchedRole {
 // had. Loop only.
 func (c *Coordinator) network(options *clusterpb.RunOptions) (*clusterpb.FabricReply, error) {
 	roles := launchedRoles(c.cfg.Request.GetRoles())
-	var members []network.Member
+	var members []fabric.Member
 	for _, x := range c.lc.Executors() {
 		hello := c.execs.hellos[x.ID]
 		if hello == nil || x.State == lifecycle.ExecutorLost {
 			continue
 		}
-		members = append(members, network.Member{
+		members = append(members, fabric.Member{
 			Task: x.Task.String(), Host: x.Host, Compared: roles[x.Task.Role].kind == cluster.Tracked, Python: hello.GetPython(), Fabric: hello.GetFabric(),
 		})
 	}
-	return network.Decide(members, options.GetFabric(), network.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
+	return fabric.Decide(members, options.GetFabric(), fabric.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
 }
 
 // networks returns what each task gets for the network: environment variables without those that somebody else has set,

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/logstore"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // Logs implements the Control service: it sends stored lines, then new ones.

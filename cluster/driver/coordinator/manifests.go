@@ -11,10 +11,10 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/git"
 	"github.com/tfcluster/tfcluster/cluster/manifest"
+	"github.com/tfcluster/tfcluster/cluster/manifest/git"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // manifests are what the tasks of a run ran with. Owned by the coordinator's loop.

@@ -13,7 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // ended is a cluster of executors with disks of their own whose run 1 has failed, and

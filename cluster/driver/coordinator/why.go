@@ -12,6 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/driver/verdict"
+	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // snapshotsApart is the time between the two snapshots of which a verdict is made.
@@ -202,7 +203,7 @@ func (c *control) Why(ctx context.Context, _ *clusterpb.WhyRequest) (*clusterpb.
 			if rec := c.runs.current(); rec != nil {
 				last = c.status(rec)
 			}
-			return verdict.Ended(last), nil
+			return results.Why(last), nil
 		})
 		if err != nil || over != nil {
 			return over, err

@@ -49,7 +49,7 @@ func NewSamples() *Samples { return &Samples{began: time.Now(), tasks: map[strin
 
 // sample is stored in units that fit.
 type sample struct {
-	at  uint32  // in clock units after the first sample's time
+	at  uint32  // in clock units after began
 	cpu float32 // percent
 	rss uint32  // in memory units
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 

@@ -6,7 +6,7 @@
 //	waits.go       what a thread waits for, from its wait channel
 //	judge.go       which tasks hold the others up
 //	text.go        a verdict in one line
-//	ended.go       how a run ended
+//	snapshots.go   which agents have answered with the stacks of their tasks
 //	monitor.go     when a run makes no step for too long: the automatic check
 //	stragglers.go  time of a step outside of collective operations
 //

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // checkLimit is the timeout of each call of Check, for whose end a user waits.

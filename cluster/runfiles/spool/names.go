@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 

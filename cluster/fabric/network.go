@@ -1,6 +1,6 @@
-// Package network chooses the network of a cluster's tasks: agents report with it what rdma/fabric has found on their
+// Package fabric chooses the network of a cluster's tasks: agents report with it what rdma/fabric has found on their
 // hosts, and the driver decides with it for all of them. It is pure.
-package network
+package fabric
 
 import (
 	"net/netip"

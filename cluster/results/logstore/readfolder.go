@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // Files gives access to a folder, possibly on another host. Names are relative to it.

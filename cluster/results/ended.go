@@ -1,4 +1,4 @@
-package verdict
+package results
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Ended returns how a run ended that is over, or what one waits for that has not begun.
-func Ended(st *clusterpb.RunStatus) *clusterpb.WhyReply {
+// Why returns how a run that is over ended, or what a run that has not begun waits for.
+func Why(st *clusterpb.RunStatus) *clusterpb.WhyReply {
 	if st.GetId() == 0 {
 		return &clusterpb.WhyReply{Text: "no run has been started"}
 	}
@@ -23,7 +23,7 @@ func Ended(st *clusterpb.RunStatus) *clusterpb.WhyReply {
 		return r
 	}
 	took := time.Duration(st.GetSeconds() * float64(time.Second))
-	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ending(st.GetState()), seconds(took))
+	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ending(st.GetState()), duration(took))
 	f := st.GetFailure()
 	switch summary := strings.TrimSpace(f.GetSummary()); {
 	case summary != "":
@@ -47,4 +47,12 @@ func ending(state string) string {
 		return "was stopped"
 	}
 	return state
+}
+
+// duration is "41 s", from two minutes on "3 min".
+func duration(d time.Duration) string {
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f min", d.Minutes())
 }

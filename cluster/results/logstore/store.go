@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // Store stores the lines that tasks write, up to a quota. Each task of a run has a folder below

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
 // Load loads the segments that an earlier driver's store wrote for a run.

@@ -1,4 +1,4 @@
-package network
+package fabric
 
 import (
 	"cmp"
