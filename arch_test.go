@@ -20,93 +20,141 @@ import (
 
 const module = "github.com/tfcluster/tfcluster"
 
-// mayImport lists, for each part, which other parts it may import; main may import all. A part is a folder
-// with everything below it; the longest match counts.
+// mayImport lists, for each part, which other parts it may import. The root may import all, and every part may import
+// internal. A part is a folder with everything below it; the longest match counts.
 var mayImport = map[string][]string{
-	"kernel":                       {"internal/handshake", "internal/unixsock"},
-	"magics":                       {"magics/bridge", "magics/command", "magics/panel", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
-	"magics/panel":                 {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/clusterpb", "internal/errtext"},
-	"docs":                         {},
-	"magics/advisories":            {},
-	"magics/verbs":                 {"docs", "magics/advisories", "magics/bridge", "magics/command", "magics/feeding", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "internal/errtext", "cluster/results/logstore", "cluster/python", "cluster/results", "cluster/results/rundir", "cluster/ship", "cluster/state", "rdma/fabric", "cluster/manifest/git", "cluster/manifest", "cluster/driver/verdict"},
-	"magics/feeding":               {"magics/bridge", "magics/render", "magics/result", "magics/session", "cluster/clusterpb", "internal/errtext"},
-	"magics/session":               {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "internal/errtext", "cluster/results", "cluster/state"},
-	"magics/bridge":                {"magics/command", "magics/render", "magics/result", "cluster", "internal/errtext", "cluster/state", "internal/unixsock"},
-	"magics/result":                {"magics/command", "magics/render", "cluster/clusterpb", "internal/errtext"},
-	"magics/render":                {"magics/command", "cluster", "cluster/clusterpb", "internal/errtext", "cluster/results/logstore", "rdma/fabric", "cluster/manifest", "internal/termtext"},
-	"magics/command":               {"cluster"},
-	"cluster":                      {"cluster/clusterpb", "internal/errtext"},
-	"cluster/results/rundir":               {},
-	"internal/errtext":             {},
-	"internal/atomicfile":          {},
-	"internal/lockfile":            {},
-	"internal/unixsock":            {},
-	"internal/termtext":            {},
-	"cluster/driver/lifecycle":     {"cluster", "cluster/clusterpb", "internal/errtext"},
-	"cluster/driver/panel":               {"cluster/clusterpb"},
-	"cluster/driver/panel":              {"cluster/clusterpb"},
-	"cluster/driver/verdict":            {"cluster/clusterpb"},
-	"cluster/driver/verdict":       {"cluster", "cluster/clusterpb"},
-	"cluster/results/logstore":             {"cluster", "cluster/clusterpb", "cluster/results/rundir", "internal/termtext"},
-	"cluster/auth":                 {"cluster", "internal/errtext"},
-	"cluster/state":                {"cluster", "internal/atomicfile", "cluster/clusterpb", "internal/errtext", "internal/lockfile"},
-	"cluster/client":               {"cluster", "cluster/clusterpb", "internal/errtext", "cluster/state"},
-	"cluster/results":              {"cluster", "internal/atomicfile", "cluster/clusterpb", "cluster/results/logstore", "cluster/results/rundir", "cluster/state"},
-	"rdma/fabric":                  {},
-	"rdma/memory":                  {},
-	"rdma/reduce":                  {},
-	"rdma/verbs":                   {},
-	"rdma/transport":               {"rdma/memory", "rdma/verbs"},
-	"rdma/collective":              {"rdma/memory", "rdma/reduce", "rdma/transport"},
-	"internal/handshake":           {},
-	"cluster/driver/groups":        {"cluster/clusterpb", "internal/errtext"},
-	"cluster/fabric":              {"cluster/clusterpb", "rdma/fabric"},
-	"cluster/agent/group":          {"cluster/clusterpb", "internal/errtext", "internal/handshake", "internal/unixsock", "rdma/collective", "rdma/memory", "rdma/reduce", "rdma/transport"},
-	"cluster/driver/feed":          {},
-	"cluster/agent/feed":           {"cluster/clusterpb", "internal/unixsock", "rdma/memory"},
-	"cluster/driver/feed/dispatch": {"cluster/clusterpb", "internal/errtext", "cluster/driver/feed"},
-	"cluster/driver/coordinator":   {"cluster/fabric", "cluster/manifest/git", "cluster/manifest", "cluster/driver/feed/dispatch", "cluster/driver/groups", "cluster", "cluster/auth", "cluster/clusterpb", "internal/errtext", "cluster/driver/lifecycle", "cluster/results/logstore", "cluster/driver/panel", "cluster/results", "cluster/results/rundir", "cluster/runfiles", "cluster/driver/panel", "cluster/ship", "cluster/driver/verdict", "cluster/state", "cluster/driver/verdict"},
-	"cluster/clusterpb":            {"internal/errtext"},
-	"cluster/python":               {},
-	"cluster/hdfs":                 {},
-	"cluster/driver/hdfsdir":       {"cluster/driver", "cluster/hdfs"},
-	"cluster/manifest/git":                  {"cluster/clusterpb"},
-	"cluster/manifest":             {"cluster", "cluster/clusterpb"},
-	"cluster/runfiles":             {"cluster/clusterpb", "internal/errtext", "internal/lockfile", "cluster/results/rundir"},
-	"cluster/ship":                 {"internal/atomicfile", "cluster/clusterpb", "internal/errtext", "internal/lockfile"},
-	"cluster/local":                {"cluster", "internal/proc", "cluster/clusterpb", "internal/errtext", "cluster/results/rundir", "cluster/state"},
-	"cluster/spark":                {"cluster", "cluster/clusterpb", "internal/errtext", "cluster/python", "cluster/state", "internal/unixsock"},
-	"cluster/yarn":                 {"cluster", "cluster/clusterpb", "internal/errtext", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/containerlogs", "cluster/yarn/gang", "cluster/yarn/site"},
-	"cluster/yarn/containerlogs":   {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/protocol", "cluster/yarn/aggregated", "cluster/yarn/site"},
-	"cluster/yarn/gang":            {"cluster/yarn/protocol", "cluster/yarn/yarnpb"},
-	"cluster/yarn/site":            {"cluster", "cluster/clusterpb", "cluster/hdfs"},
-	"cluster/clustertest":          {"cluster", "cluster/client", "cluster/clusterpb", "cluster/state"},
-	"cluster/driver":               {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/driver/coordinator", "internal/errtext", "internal/handshake", "cluster/results", "cluster/results/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "internal/unixsock", "tensorboard", "cluster/driver/lines", "cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui"},
-	"cluster/driver/lines":         {"cluster/clusterpb"},
-	"cluster/driver/proxy":         {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/driver/coordinator", "cluster/driver/serving", "internal/errtext", "cluster/results/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
-	"cluster/driver/serving":       {},
-	"cluster/driver/webui":         {"cluster", "cluster/clusterpb"},
-	"internal/proc":                {},
-	"internal/excerpt":             {},
-	"cluster/agent/gpu":            {"internal/excerpt", "internal/proc", "cluster/clusterpb"},
-	"cluster/agent/tasklog":        {"internal/excerpt", "cluster/clusterpb", "internal/termtext"},
-	"cluster/agent/interpreter":    {"internal/excerpt", "cluster/agent/forking", "internal/proc", "cluster/clusterpb", "internal/lockfile", "cluster/python"},
-	"cluster/agent/forking":        {"internal/proc", "internal/errtext"},
-	"cluster/agent":                {"cluster/fabric", "rdma/fabric", "rdma/transport", "cluster/agent/snapshot", "cluster/manifest", "internal/termtext", "internal/errtext", "cluster/agent/feed", "cluster/agent/group", "cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "internal/excerpt", "cluster/agent/forking", "internal/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "tensorboard/events", "internal/errtext", "internal/lockfile", "cluster/results/rundir"},
-	"tensorboard":                  {"internal/unixsock"},
-	"jupyter-ext":                  {},
-	"wheel":                        {},
-	"e2e":                          {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest", "cluster/yarn/hadooptest"},
-	"e2e/sim":                      {"cluster", "cluster/client", "cluster/clusterpb", "cluster/driver/coordinator", "cluster/driver", "cluster/state"},
-	"cluster/yarn/protocol":        {"cluster/hdfs", "cluster/yarn/ipc", "cluster/yarn/credentials", "cluster/yarn/yarnpb"},
-	"cluster/yarn/ipc":             {"cluster/yarn/credentials", "cluster/yarn/yarnpb"},
-	"cluster/yarn/credentials":     {"cluster/yarn/yarnpb"},
-	"cluster/yarn/yarnpb":          {},
-	"cluster/yarn/aggregated":      {},
-	"cluster/yarn/hadooptest":      {"internal/atomicfile"},
+	// what a user's process runs
+	"docs":        {},
+	"jupyter-ext": {},
+	"kernel":      {},
+	"magics": {
+		"cluster/client", "cluster/clusterpb", "magics/bridge", "magics/command", "magics/panel", "magics/render",
+		"magics/result", "magics/session", "magics/verbs",
+	},
+	"magics/advisories": {},
+	"magics/bridge":     {"cluster/state", "magics/command", "magics/render", "magics/result"},
+	"magics/command":    {"cluster"},
+	"magics/feeding":    {"cluster/clusterpb", "magics/bridge", "magics/result"},
+	"magics/panel": {
+		"cluster", "cluster/clusterpb", "magics/bridge", "magics/command", "magics/render", "magics/result",
+		"magics/session",
+	},
+	"magics/render": {
+		"cluster", "cluster/clusterpb", "cluster/manifest", "cluster/results/logstore", "magics/command",
+		"rdma/fabric",
+	},
+	"magics/result": {"cluster/clusterpb", "magics/command", "magics/render"},
+	"magics/session": {
+		"cluster", "cluster/client", "cluster/clusterpb", "cluster/results", "cluster/state", "magics/command",
+		"magics/render", "magics/result",
+	},
+	"magics/verbs": {
+		"cluster", "cluster/clusterpb", "cluster/manifest", "cluster/manifest/git", "cluster/python",
+		"cluster/results", "cluster/results/logstore", "cluster/results/rundir", "cluster/ship", "cluster/state",
+		"docs", "magics/advisories", "magics/bridge", "magics/command", "magics/feeding", "magics/render",
+		"magics/result", "magics/session", "rdma/fabric",
+	},
+	"tensorboard": {},
+	"wheel":       {},
 
-	"cluster/spark/slot":      {"cluster/clusterpb", "internal/lockfile"},
-	"cluster/spark/sparktest": {"cluster", "internal/atomicfile", "cluster/clustertest", "cluster/state"},
+	// what serves several processes
+	"cluster":              {"cluster/clusterpb"},
+	"cluster/auth":         {},
+	"cluster/client":       {"cluster/clusterpb", "cluster/state"},
+	"cluster/clusterpb":    {},
+	"cluster/fabric":       {"cluster/clusterpb", "rdma/fabric"},
+	"cluster/hdfs":         {},
+	"cluster/manifest":     {"cluster", "cluster/clusterpb"},
+	"cluster/manifest/git": {"cluster/clusterpb"},
+	"cluster/python":       {},
+	"cluster/results": {
+		"cluster", "cluster/clusterpb", "cluster/results/logstore", "cluster/results/rundir", "cluster/state",
+	},
+	"cluster/results/logstore": {"cluster", "cluster/clusterpb", "cluster/results/rundir"},
+	"cluster/results/rundir":   {},
+	"cluster/runfiles":         {"cluster/clusterpb", "cluster/results/rundir"},
+	"cluster/ship":             {"cluster/clusterpb"},
+	"cluster/state":            {"cluster", "cluster/clusterpb"},
+	"internal":                 {},
+
+	// the driver
+	"cluster/driver": {
+		"cluster", "cluster/auth", "cluster/clusterpb", "cluster/driver/coordinator", "cluster/driver/lines",
+		"cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui", "cluster/results",
+		"cluster/results/rundir", "cluster/runfiles", "cluster/state",
+	},
+	"cluster/driver/coordinator": {
+		"cluster", "cluster/auth", "cluster/clusterpb", "cluster/driver/feed/dispatch", "cluster/driver/groups",
+		"cluster/driver/lifecycle", "cluster/driver/panel", "cluster/driver/verdict", "cluster/fabric",
+		"cluster/manifest", "cluster/manifest/git", "cluster/results", "cluster/results/logstore",
+		"cluster/results/rundir", "cluster/runfiles", "cluster/ship",
+	},
+	"cluster/driver/feed":          {},
+	"cluster/driver/feed/dispatch": {"cluster/clusterpb", "cluster/driver/feed"},
+	"cluster/driver/groups":        {"cluster/clusterpb"},
+	"cluster/driver/hdfsdir":       {"cluster/driver", "cluster/hdfs"},
+	"cluster/driver/lifecycle":     {"cluster", "cluster/clusterpb"},
+	"cluster/driver/lines":         {"cluster/clusterpb"},
+	"cluster/driver/panel":         {"cluster/clusterpb"},
+	"cluster/driver/proxy": {
+		"cluster", "cluster/auth", "cluster/clusterpb", "cluster/driver/coordinator", "cluster/driver/serving",
+		"cluster/results/rundir", "cluster/runfiles", "cluster/ship", "cluster/state",
+	},
+	"cluster/driver/serving": {},
+	"cluster/driver/verdict": {"cluster", "cluster/clusterpb"},
+	"cluster/driver/webui":   {"cluster", "cluster/clusterpb"},
+
+	// the agent
+	"cluster/agent": {
+		"cluster/agent/feed", "cluster/agent/gpu", "cluster/agent/group", "cluster/agent/interpreter",
+		"cluster/agent/tasklog", "cluster/clusterpb", "cluster/fabric", "cluster/hdfs", "cluster/manifest",
+		"cluster/results/rundir", "cluster/runfiles", "cluster/ship", "rdma/fabric", "rdma/transport",
+	},
+	"cluster/agent/feed":    {"cluster/clusterpb", "rdma/memory"},
+	"cluster/agent/forking": {},
+	"cluster/agent/gpu":     {"cluster/clusterpb"},
+	"cluster/agent/group": {
+		"cluster/clusterpb", "rdma/collective", "rdma/memory", "rdma/reduce", "rdma/transport",
+	},
+	"cluster/agent/interpreter": {"cluster/agent/forking", "cluster/clusterpb", "cluster/python"},
+	"cluster/agent/tasklog":     {"cluster/clusterpb"},
+
+	// backends
+	"cluster/local":      {"cluster", "cluster/clusterpb", "cluster/results/rundir", "cluster/state"},
+	"cluster/spark":      {"cluster", "cluster/clusterpb", "cluster/python", "cluster/state"},
+	"cluster/spark/slot": {"cluster/clusterpb"},
+	"cluster/yarn": {
+		"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/containerlogs", "cluster/yarn/credentials",
+		"cluster/yarn/gang", "cluster/yarn/protocol", "cluster/yarn/site", "cluster/yarn/yarnpb",
+	},
+	"cluster/yarn/aggregated": {},
+	"cluster/yarn/containerlogs": {
+		"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/aggregated", "cluster/yarn/protocol",
+		"cluster/yarn/site", "cluster/yarn/yarnpb",
+	},
+	"cluster/yarn/credentials": {"cluster/yarn/yarnpb"},
+	"cluster/yarn/gang":        {"cluster/yarn/protocol", "cluster/yarn/yarnpb"},
+	"cluster/yarn/ipc":         {"cluster/yarn/credentials", "cluster/yarn/yarnpb"},
+	"cluster/yarn/protocol": {
+		"cluster/hdfs", "cluster/yarn/credentials", "cluster/yarn/ipc", "cluster/yarn/yarnpb",
+	},
+	"cluster/yarn/site":   {"cluster", "cluster/clusterpb", "cluster/hdfs"},
+	"cluster/yarn/yarnpb": {},
+
+	// collective calls
+	"rdma/collective": {"rdma/memory", "rdma/reduce", "rdma/transport"},
+	"rdma/fabric":     {},
+	"rdma/memory":     {},
+	"rdma/reduce":     {},
+	"rdma/transport":  {"rdma/memory", "rdma/verbs"},
+	"rdma/verbs":      {},
+
+	// tests
+	"cluster/clustertest":     {"cluster/client", "cluster/clusterpb", "cluster/state"},
+	"cluster/spark/sparktest": {"cluster/clustertest", "cluster/state"},
+	"cluster/yarn/hadooptest": {},
+	"e2e":                     {"cluster/clustertest", "cluster/spark/sparktest", "cluster/yarn/hadooptest"},
+	"e2e/sim":                 {"cluster", "cluster/client", "cluster/clusterpb", "cluster/driver", "cluster/state"},
 }
 
 type goPackage struct {
@@ -165,12 +213,34 @@ func TestImports(t *testing.T) {
 				continue
 			}
 			to := part(imp)
-			allowed := to == from
+			allowed := to == from || to == "internal"
 			for _, a := range mayImport[from] {
 				allowed = allowed || a == to
 			}
 			if !allowed {
 				t.Errorf("%s imports %s: %s may import %v", p.ImportPath, imp, from, mayImport[from])
+			}
+		}
+	}
+}
+
+// importers lists the parts outside of a process's folder that may import something below it; the root may import all.
+var importers = map[string][]string{
+	"cluster/agent":  nil,
+	"cluster/driver": {"e2e/sim"},
+}
+
+// TestProcesses: what is below cluster/agent runs in the agent alone, and what is below cluster/driver in the driver:
+// nothing else imports it.
+func TestProcesses(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		for _, imp := range p.Imports {
+			for folder, allowed := range importers {
+				below := func(importPath string) bool { return strings.HasPrefix(importPath+"/", module+"/"+folder+"/") }
+				if below(imp) && !below(p.ImportPath) && p.ImportPath != module && !slices.Contains(allowed, part(p.ImportPath)) {
+					t.Errorf("%s imports %s, which runs in another process", p.ImportPath, imp)
+				}
 			}
 		}
 	}
