@@ -89,7 +89,7 @@ var mayImport = map[string][]string{
 		"cluster/manifest", "cluster/manifest/git", "cluster/results", "cluster/results/logstore",
 		"cluster/results/rundir", "cluster/runfiles", "cluster/ship",
 	},
-	"cluster/driver/feed":          {},
+	"cluster/driver/feed":          {"cluster/clusterpb"},
 	"cluster/driver/feed/dispatch": {"cluster/clusterpb", "cluster/driver/feed"},
 	"cluster/driver/groups":        {"cluster/clusterpb"},
 	"cluster/driver/hdfsdir":       {"cluster/driver", "cluster/hdfs"},

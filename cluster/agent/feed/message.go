@@ -10,13 +10,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 )
 
 // maxLine bounds a line of the socket, in bytes.
 const maxLine = 1 << 20
 
-// message is a line of the socket; the package's comment says which fields belong to which op.
+// message is a line of the socket; the package's comment says which fields belong to which op. Lines that pass on what
+// the driver has ordered have the fields of its order instead: leaseLine, epochOverLine.
 type message struct {
 	Op   string          `json:"op"`
 	Feed int64           `json:"feed,omitempty"`
@@ -25,8 +27,9 @@ type message struct {
 
 	Reason string `json:"reason,omitempty"`
 	place
-	lease
 	records
+
+	wanted *clusterpb.LeaseWanted // of produce
 }
 
 // place is where a batch lies.
@@ -37,27 +40,27 @@ type place struct {
 	Slots int   `json:"slots,omitempty"`
 }
 
-// lease is what a producer delivers.
-type lease struct {
-	Partition int64  `json:"partition,omitempty"`
-	Attempt   int64  `json:"attempt,omitempty"`
-	Digest    string `json:"digest,omitempty"` // of the first record in produce, of all so far elsewhere
-	Skip      int64  `json:"skip"`
-	Complete  bool   `json:"complete,omitempty"`
-}
-
 // records are numbers of records.
 type records struct {
-	Epoch  int   `json:"epoch"`
-	Rows   int64 `json:"rows"`
-	Begin  int64 `json:"begin"`
-	End    int64 `json:"end"`
-	Repeat int64 `json:"repeat,omitempty"`
-	Most   int64 `json:"most,omitempty"`
-	Least  int64 `json:"least,omitempty"`
-	Piece  int64 `json:"piece,omitempty"`
-	Even   bool  `json:"even,omitempty"`
-	Batch  int64 `json:"batch,omitempty"`
+	Epoch  int    `json:"epoch"`
+	Rows   int64  `json:"rows"`
+	Begin  int64  `json:"begin"`
+	End    int64  `json:"end"`
+	Piece  int64  `json:"piece,omitempty"`
+	Even   bool   `json:"even,omitempty"`
+	Batch  int64  `json:"batch,omitempty"`
+	Digest string `json:"digest,omitempty"` // of all records of the partition so far
+}
+
+type leaseLine struct {
+	Op string `json:"op"`
+	place
+	*clusterpb.FeedLease
+}
+
+type epochOverLine struct {
+	Op string `json:"op"`
+	*clusterpb.FeedEpochOver
 }
 
 // peer is a connection of the socket. Messages are queued, so that the holder never waits for a peer.
@@ -79,13 +82,13 @@ type outgoing struct {
 // writeTimeout bounds the time in which a peer takes a line: one that is stopped gives up its connection.
 const writeTimeout = time.Minute
 
-// send queues a message, with a descriptor if file is not nil.
-func (p *peer) send(m message, file *os.File) { p.enqueue(m, outgoing{file: file}) }
+// send queues a line, with a descriptor if file is not nil.
+func (p *peer) send(m any, file *os.File) { p.enqueue(m, outgoing{file: file}) }
 
-// sendBody queues a message and bytes that follow it.
+// sendBody queues a line and the bytes that follow it.
 func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(m, outgoing{body: body}) }
 
-func (p *peer) enqueue(m message, o outgoing) {
+func (p *peer) enqueue(m any, o outgoing) {
 	line, err := json.Marshal(m)
 	if err != nil {
 		return // a plan that is not JSON was refused before
@@ -183,7 +186,12 @@ func (l lineReader) read() (message, error) {
 // parseMessage reads a line.
 func parseMessage(line []byte) (message, error) {
 	var m message
-	if err := json.Unmarshal(line, &m); err != nil || m.Op == "" {
+	err := json.Unmarshal(line, &m)
+	if err == nil && m.Op == "produce" {
+		m.wanted = &clusterpb.LeaseWanted{}
+		err = json.Unmarshal(line, m.wanted)
+	}
+	if err != nil || m.Op == "" {
 		return message{}, errNoMessage
 	}
 	return m, nil

@@ -18,6 +18,7 @@ type peerConn struct {
 	t       testing.TB
 	conn    *net.UnixConn
 	pending []byte
+	line    []byte // heard last
 	files   []*os.File
 }
 
@@ -55,7 +56,8 @@ func (p *peerConn) next(within time.Duration) (message, error) {
 	for {
 		if at := bytes.IndexByte(p.pending, '\n'); at >= 0 {
 			var m message
-			err := json.Unmarshal(p.pending[:at], &m)
+			p.line = bytes.Clone(p.pending[:at])
+			err := json.Unmarshal(p.line, &m)
 			p.pending = p.pending[at+1:]
 			return m, err
 		}
@@ -79,6 +81,16 @@ func (p *peerConn) hear(op string) message {
 		p.t.Fatalf("heard %+v instead of %s: %v", m, op, err)
 	}
 	return m
+}
+
+// lease returns the lease that was heard last.
+func (p *peerConn) lease() *clusterpb.FeedLease {
+	p.t.Helper()
+	l := &clusterpb.FeedLease{}
+	if err := json.Unmarshal(p.line, l); err != nil {
+		p.t.Fatal(err)
+	}
+	return l
 }
 
 // quiet checks that no message arrives for some time.
@@ -112,7 +124,8 @@ func (b *bed) producer(skip int64) *peerConn {
 		b.t.Errorf("the driver was asked for %v", w)
 	}
 	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: w.GetProducer(), Skip: skip}}})
-	if m := p.hear("lease"); m.Skip != skip || m.Slots != slots || m.Size != slots*pageSize || len(p.files) != 1 {
+	m := p.hear("lease")
+	if l := p.lease(); l.GetSkip() != skip || m.Slots != slots || m.Size != slots*pageSize || len(p.files) != 1 {
 		b.t.Fatalf("lease %+v with %d descriptors", m, len(p.files))
 	}
 	return p

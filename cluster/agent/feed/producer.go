@@ -40,9 +40,8 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bo
 	i.last++
 	p := &producer{id: i.last, peer: peer, epoch: first.Epoch, granted: map[int]bool{}, carried: carried}
 	i.producers[p.id] = p
-	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{
-		Feed: f.id, Producer: p.id, Epoch: int32(p.epoch), Partition: first.Partition, Attempt: first.Attempt, Digest: first.Digest,
-	}}})
+	first.wanted.Producer = p.id
+	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: first.wanted}})
 	i.mu.Unlock()
 	for {
 		m, err := lines.read()
@@ -132,7 +131,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 	if p.carried {
 		file = nil
 	}
-	p.peer.send(message{Op: "lease", place: where, lease: lease{Skip: l.GetSkip(), Complete: l.GetComplete(), Digest: l.GetDigest()}}, file)
+	p.peer.send(leaseLine{"lease", where, l}, file)
 }
 
 // fromProducer obeys a message of a producer. It returns false if the producer has ended or breaks the protocol.

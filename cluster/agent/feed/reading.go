@@ -124,9 +124,7 @@ func (i *Intake) endEpoch(f *reading, e *epoch) {
 		}
 	}
 	f.queue = rest
-	i.consumer.peer.send(message{Op: "epoch_over", Feed: f.id, records: records{
-		Epoch: f.at, Rows: e.over.GetRows(), Repeat: e.over.GetRepeat(), Most: e.over.GetMost(), Least: e.over.GetLeast(),
-	}}, nil)
+	i.consumer.peer.send(epochOverLine{"epoch_over", e.over}, nil)
 	f.at++
 }
 

@@ -3,49 +3,51 @@ package feed
 import (
 	"fmt"
 	"math"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // progress does what the state of the open epochs asks for.
-func (f *Feed) progress() []Action {
-	var actions []Action
+func (f *Feed) progress() []Order {
+	var orders []Order
 	for _, x := range f.epochs {
 		if x.over {
 			continue
 		}
-		if f.uneven != Stay {
+		if f.Uneven != Stay {
 			if rows, complete := f.delivered(x.number); x.fed && complete && rows != x.rows {
 				return f.fail(fmt.Sprintf("the source has read %d records in epoch %d, and %d were delivered", x.rows, x.number+1, rows))
 			}
-			actions = append(actions, f.evacuate(x)...)
+			orders = append(orders, f.evacuate(x)...)
 		}
 		if f.mode == even {
-			actions = append(actions, f.allow(x)...)
+			orders = append(orders, f.allow(x)...)
 		}
 		if f.closed(x) {
-			actions = append(actions, f.closeEpoch(x)...)
+			orders = append(orders, f.closeEpoch(x)...)
 		} else {
-			actions = append(actions, f.rebalance(x)...)
+			orders = append(orders, f.rebalance(x)...)
 		}
 		if !x.over {
 			break // records of the next epoch stay where they are until this one is over
 		}
 	}
-	return actions
+	return orders
 }
 
 // evacuate moves records from holders that no program reads to the reader that has least.
-func (f *Feed) evacuate(x *epoch) []Action {
-	var actions []Action
+func (f *Feed) evacuate(x *epoch) []Order {
+	var orders []Order
 	for _, id := range f.order {
 		h := f.holders[id]
 		if h.reads || h.gone || h.moving || h.empty || x.net(id) <= x.used(id) {
 			continue
 		}
 		if to := f.poorest(x); to != nil {
-			actions = append(actions, h.move(x, x.net(id)-x.used(id), to))
+			orders = append(orders, f.move(h, x, x.net(id)-x.used(id), to))
 		}
 	}
-	return actions
+	return orders
 }
 
 // poorest returns the reader with the fewest records to come; nil if nobody reads.
@@ -63,9 +65,7 @@ func (f *Feed) poorest(x *epoch) *holder {
 // that wait for the program.
 func (f *Feed) reach(x *epoch, id string) int64 {
 	n := x.net(id) + x.incoming[id]
-	if h := x.held[id]; h != nil {
-		n -= h.MovedIn
-	}
+	n -= x.movedIn(id)
 	if f.mode != even {
 		n -= x.used(id)
 	}
@@ -87,40 +87,40 @@ func (f *Feed) richest(x *epoch) *holder {
 }
 
 // allow lets every reader hand out as many records as the poorest has.
-func (f *Feed) allow(x *epoch) []Action {
+func (f *Feed) allow(x *epoch) []Order {
 	readers := f.readers()
 	least := x.net(readers[0].id)
 	for _, h := range readers {
 		least = min(least, x.net(h.id))
 	}
-	var actions []Action
+	var orders []Order
 	for _, h := range readers {
 		if x.allowed[h.id] < least {
 			x.allowed[h.id] = least
-			actions = append(actions, Allow{Holder: h.id, Epoch: x.number, Rows: least})
+			orders = append(orders, orderAllow(h.id, &clusterpb.FeedAllow{Feed: f.ID, Epoch: x.number, Rows: least}))
 		}
 	}
-	return actions
+	return orders
 }
 
 // rebalance moves records from a reader that cannot take more to one that waits for some: its source may have
 // nothing for it.
-func (f *Feed) rebalance(x *epoch) []Action {
+func (f *Feed) rebalance(x *epoch) []Order {
 	rich, poor := f.richest(x), f.poorest(x)
-	if f.mode == unknown || f.uneven == Stay || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
+	if f.mode == unknown || f.Uneven == Stay || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
 		return nil
 	}
 	rows := (f.reach(x, rich.id) - f.reach(x, poor.id)) / 2
 	if rows < 1 {
 		return nil
 	}
-	return []Action{rich.move(x, rows, poor)}
+	return []Order{f.move(rich, x, rows, poor)}
 }
 
 // move orders a holder to send records to another one.
-func (h *holder) move(x *epoch, rows int64, to *holder) Move {
+func (f *Feed) move(h *holder, x *epoch, rows int64, to *holder) Order {
 	h.moving, h.to = true, to.id
-	return Move{Holder: h.id, Epoch: x.number, Rows: rows, To: to.id}
+	return orderMove(h.id, &clusterpb.FeedMove{Feed: f.ID, Epoch: x.number, Rows: rows, To: to.id})
 }
 
 // closed is whether everything of an epoch has been delivered and has arrived.
@@ -128,7 +128,7 @@ func (f *Feed) closed(x *epoch) bool {
 	if !x.fed {
 		return false
 	}
-	if f.uneven == Stay {
+	if f.Uneven == Stay {
 		return true // the source has a result for every record; what earlier attempts delivered counts no more
 	}
 	rows, complete := f.delivered(x.number)
@@ -146,8 +146,8 @@ func (f *Feed) closed(x *epoch) bool {
 }
 
 // closeEpoch gives each reader its number of records, after those that are missing have been moved.
-func (f *Feed) closeEpoch(x *epoch) []Action {
-	if f.mode == unknown && f.uneven != Stay {
+func (f *Feed) closeEpoch(x *epoch) []Order {
+	if f.mode == unknown && f.Uneven != Stay {
 		return nil // it depends on how programs read
 	}
 	if f.mode == even {
@@ -159,16 +159,16 @@ func (f *Feed) closeEpoch(x *epoch) []Action {
 		}
 	}
 	x.over = true
-	actions := f.epochOver(x)
+	orders := f.epochOver(x)
 	if !x.last {
-		return actions
+		return orders
 	}
-	return append(actions, f.end(Over{More: f.more})...)
+	return append(orders, f.end("", f.More)...)
 }
 
 // equalize moves what readers have beyond their targets to those that have less. It returns true while some
 // have less.
-func (f *Feed) equalize(x *epoch) (moves []Action, waits bool) {
+func (f *Feed) equalize(x *epoch) (moves []Order, waits bool) {
 	readers := f.readers()
 	f.setTargets(x, readers)
 	missing := map[string]int64{}
@@ -182,7 +182,7 @@ func (f *Feed) equalize(x *epoch) (moves []Action, waits bool) {
 		for _, to := range readers {
 			if rows := min(surplus, missing[to.id]); rows > 0 && !from.moving && !from.empty {
 				missing[to.id] -= rows
-				moves = append(moves, from.move(x, rows, to))
+				moves = append(moves, f.move(from, x, rows, to))
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (f *Feed) setTargets(x *epoch, readers []*holder) {
 	for _, h := range readers {
 		x.target[h.id] = total / n
 	}
-	if f.uneven == Drop {
+	if f.Uneven == Drop {
 		return
 	}
 	for more := total % n; more > 0; more-- { // for those that have most: fewer records move
@@ -241,7 +241,7 @@ func (f *Feed) tooFew(x *epoch) string {
 }
 
 // epochOver tells each reader the end of an epoch.
-func (f *Feed) epochOver(x *epoch) []Action {
+func (f *Feed) epochOver(x *epoch) []Order {
 	most, least := int64(0), int64(math.MaxInt64)
 	rows := map[string]int64{}
 	for _, h := range f.readers() {
@@ -253,16 +253,16 @@ func (f *Feed) epochOver(x *epoch) []Action {
 		x.leftOut += x.net(h.id) - rows[h.id]
 	}
 	x.given = rows
-	var actions []Action
+	var orders []Order
 	for _, id := range f.order {
 		if !f.holders[id].reads {
 			continue
 		}
-		over := EpochOver{Holder: id, Epoch: x.number, Rows: rows[id], Most: most, Least: least}
-		if f.mode == even && f.uneven == Pad {
+		over := &clusterpb.FeedEpochOver{Feed: f.ID, Epoch: x.number, Rows: rows[id], Most: most, Least: least}
+		if f.mode == even && f.Uneven == Pad {
 			over.Repeat = most - rows[id]
 		}
-		actions = append(actions, over)
+		orders = append(orders, orderEpochOver(id, over))
 	}
-	return actions
+	return orders
 }

@@ -48,7 +48,7 @@ func (w *world) disturb() bool {
 		if w.feed.over {
 			return false
 		}
-		w.step(SourceFailed{Reason: sourceFault})
+		w.step(sourceFails(sourceFault))
 	case n < 3:
 		h.gone, w.done[h.id] = true, true
 		h.inbox, h.queue = nil, nil
@@ -58,7 +58,7 @@ func (w *world) disturb() bool {
 			}
 			return p.holder == h.id
 		})
-		w.step(HolderGone{Holder: h.id})
+		w.step(lost(h.id))
 	case h.reads && !h.left:
 		h.left = true
 		h.queue = slices.DeleteFunc(h.queue, func(p simPiece) bool { // as in the holder: nobody gets these
@@ -68,7 +68,7 @@ func (w *world) disturb() bool {
 			}
 			return over
 		})
-		w.step(HolderLeft{Holder: h.id})
+		w.step(left(h.id))
 	}
 	return true
 }
@@ -100,19 +100,19 @@ func (w *world) checkFaults(seed uint64) {
 			switch {
 			case h.reads && !h.left && !h.gone:
 				stayed++
-				counts[h.at(e).Used+h.over[e].Repeat] = true
+				counts[h.at(e).Used+h.over[e].GetRepeat()] = true
 			case h.reads:
 				if over, known := h.over[e]; known {
 					abandoned += int(over.Rows - h.at(e).Used)
 				}
 			}
 		}
-		if w.even && w.feed.uneven != Spread && len(counts) > 1 {
+		if w.even && w.feed.Uneven != Spread && len(counts) > 1 {
 			t.Errorf("seed %d: the workers that stayed have %v records of epoch %d", seed, counts, e)
 		}
 	}
 	p := w.feed.Progress()
-	if got := len(w.got) + abandoned + int(p.LeftOut); stayed > 0 && got != rows*w.epochs {
+	if got := len(w.got) + abandoned + int(p.LeftOut); stayed > 0 && got != rows*int(w.epochs) {
 		t.Errorf("seed %d: %d were read, %d abandoned, %d left out: of %d records in %d epochs", seed, len(w.got), abandoned, p.LeftOut, rows, w.epochs)
 	}
 	if !p.Over || p.Remaining != 0 {

@@ -1,8 +1,11 @@
 package feed
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Uneven says what becomes of the records at the end of an epoch that do not make equally many for all holders.
@@ -16,18 +19,26 @@ const (
 	Stay                 // records stay where they were delivered: inference returns results to the producer that waits for them
 )
 
+// Config is what a feed is begun with.
+type Config struct {
+	ID     int64 // in its messages
+	Epochs int32 // how often the source is read, at least once
+	Uneven Uneven
+	More   bool     // another feed follows: programs wait for it after the last epoch
+	Tasks  []string // the holders: tasks whose programs read the feed
+}
+
 // Feed is the state of one feed. It is not safe for several goroutines.
 type Feed struct {
-	uneven  Uneven
-	order   []string // of the holders, for determined decisions
+	Config
+	order   []string // of the holders, so that decisions are deterministic
 	holders map[string]*holder
 	leases  map[leaseKey]*lease
-	epochs  []*epoch // by number, from first on
+	epochs  []*epoch // by number
 	mode    readingMode
-	more    bool // another feed follows
 	over    bool
-	stopped bool // StopSource was returned
 	fault   string
+	stopped string // why the source is stopped; "": it is not
 }
 
 // readingMode is how programs read: not known before the first read.
@@ -52,8 +63,8 @@ type holder struct {
 
 // epoch is one pass over the source.
 type epoch struct {
-	number   int
-	held     map[string]*Held
+	number   int32
+	held     map[string]*clusterpb.FeedHeld
 	incoming map[string]int64 // records sent to a holder, in all
 	allowed  map[string]int64
 	fed      bool
@@ -65,118 +76,165 @@ type epoch struct {
 	leftOut  int64            // records that no program gets, once the epoch is over
 }
 
-// New returns a feed with holders, each the task of a program that reads it. If more, another feed follows: the
-// programs wait for it behind the last epoch.
-func New(uneven Uneven, more bool, tasks []string) *Feed {
-	f := &Feed{uneven: uneven, more: more, holders: map[string]*holder{}, leases: map[leaseKey]*lease{}}
-	for _, id := range tasks {
-		f.holders[id] = &holder{id: id, reads: true}
-		f.order = append(f.order, id)
+// New begins a feed.
+func New(c Config) *Feed {
+	f := &Feed{Config: c, order: slices.Sorted(slices.Values(c.Tasks)), holders: map[string]*holder{}, leases: map[leaseKey]*lease{}}
+	for _, task := range c.Tasks {
+		f.holders[task] = &holder{id: task, reads: true}
 	}
-	slices.Sort(f.order)
 	return f
 }
 
-// Step applies an event and returns what is to be done.
-func (f *Feed) Step(e Event) []Action {
-	if f.over {
-		return f.late(e)
-	}
-	var actions []Action
-	switch e := e.(type) {
-	case Reading:
-		actions = f.reading(e)
-	case LeaseWanted:
-		actions = f.leaseWanted(e)
-	case LeaseEnded:
-		actions = f.leaseEnded(e)
-	case Held:
-		f.epoch(e.Epoch).held[e.Holder] = &e
-		f.holders[e.Holder].empty = false
-	case Moved:
-		f.holders[e.Holder].moving, f.holders[e.Holder].empty = false, e.Rows == 0
-		f.epoch(e.Epoch).incoming[e.To] += e.Rows
-	case HolderLeft:
-		if f.uneven == Stay {
-			return f.fail(e.Holder + " reads no more: inference needs a result for every record")
-		}
-		h := f.holders[e.Holder]
-		h.reads, h.empty = false, false // what was reserved for its program can be moved now
-	case HolderGone:
-		if f.uneven == Stay {
-			return f.fail(e.Holder + " has ended: the results of its records are lost")
-		}
-		if reason := f.gone(f.holders[e.Holder]); reason != "" {
-			return f.fail(reason)
-		}
-	case EpochFed:
-		x := f.epoch(e.Epoch)
-		x.fed, x.rows, x.last = true, e.Rows, e.Last
-	case SourceFailed:
-		f.fault = e.Reason
-		return f.end(Over{Reason: e.Reason, More: true})
-	case Failed:
-		return f.fail(e.Reason)
-	}
-	if f.over {
-		return actions
-	}
-	if !f.anyReads() {
-		return append(append(actions, f.end(Over{})...), f.stopSource("no program reads any more")...)
-	}
-	return append(actions, f.progress()...)
-}
-
-// late takes what arrives after the end, while programs read what they have. Holders have been informed that the feed
-// is over, so they refuse producers themselves.
-func (f *Feed) late(e Event) []Action {
-	switch e := e.(type) {
-	case Held:
-		f.epoch(e.Epoch).held[e.Holder] = &e
-	case HolderLeft:
-		f.holders[e.Holder].reads = false
-	case HolderGone:
-		if reason := f.gone(f.holders[e.Holder]); reason != "" && f.fault == "" {
-			return f.fail(reason)
-		}
-	}
-	return nil
-}
-
-// end ends the feed and sends over to every holder.
-func (f *Feed) end(over Over) []Action {
-	f.over = true
-	var actions []Action
-	for _, id := range f.order {
-		over.Holder = id
-		actions = append(actions, over)
-	}
-	return actions
-}
-
-// fail ends the feed with a reason.
-func (f *Feed) fail(reason string) []Action {
-	f.fault = reason
-	return append(f.end(Over{Reason: reason}), f.stopSource(reason)...)
-}
-
-// stopSource has the source stopped, once.
-func (f *Feed) stopSource(reason string) []Action {
-	if f.stopped {
+// Step applies the message of a holder and returns the orders that follow. It ignores the messages of another feed. It
+// refuses a producer of an epoch that the feed does not have.
+func (f *Feed) Step(holder string, m *clusterpb.HolderMessage) []Order {
+	switch id, epoch := subject(m); {
+	case id != f.ID:
+		return nil
+	case f.has(epoch):
+	case m.GetLeaseWanted() != nil:
+		reason := fmt.Sprintf("the feed has %d epochs: there is no epoch %d, counted from 0", max(f.Epochs, 1), epoch)
+		return []Order{orderLease(holder, &clusterpb.FeedLease{Feed: f.ID, Producer: m.GetLeaseWanted().GetProducer(), Refused: reason})}
+	default:
 		return nil
 	}
-	f.stopped = true
-	return []Action{StopSource{Reason: reason}}
+	h := f.holders[holder]
+	if held := m.GetHeld(); held != nil {
+		f.epoch(held.GetEpoch()).held[holder] = held
+	}
+	if f.over { // programs read what they have; holders know that the feed is over, and refuse producers themselves
+		h.reads = h.reads && m.GetLeft() == nil
+		return nil
+	}
+	var orders []Order
+	switch m := m.GetMessage().(type) {
+	case *clusterpb.HolderMessage_Reading:
+		orders = f.reading(h, m.Reading)
+	case *clusterpb.HolderMessage_LeaseWanted:
+		orders = f.leaseWanted(request{holder, m.LeaseWanted})
+	case *clusterpb.HolderMessage_LeaseEnded:
+		orders = f.leaseEnded(holder, m.LeaseEnded)
+	case *clusterpb.HolderMessage_Held:
+		h.empty = false
+	case *clusterpb.HolderMessage_Moved:
+		if f.holders[m.Moved.GetTo()] == nil {
+			return nil
+		}
+		h.moving, h.empty = false, m.Moved.GetRows() == 0
+		f.epoch(m.Moved.GetEpoch()).incoming[m.Moved.GetTo()] += m.Moved.GetRows()
+	case *clusterpb.HolderMessage_Left:
+		if f.Uneven == Stay {
+			return f.Fail(holder + " reads no more: inference needs a result for every record")
+		}
+		h.reads, h.empty = false, false // what was reserved for its program can be moved now
+	}
+	return f.proceed(orders)
+}
+
+// subject returns the feed and the epoch of a message; epoch 0 where it names none.
+func subject(m *clusterpb.HolderMessage) (feed int64, epoch int32) {
+	switch m := m.GetMessage().(type) {
+	case *clusterpb.HolderMessage_Reading:
+		return m.Reading.GetFeed(), 0
+	case *clusterpb.HolderMessage_LeaseWanted:
+		return m.LeaseWanted.GetFeed(), m.LeaseWanted.GetEpoch()
+	case *clusterpb.HolderMessage_LeaseEnded:
+		return m.LeaseEnded.GetFeed(), 0
+	case *clusterpb.HolderMessage_Held:
+		return m.Held.GetFeed(), m.Held.GetEpoch()
+	case *clusterpb.HolderMessage_Moved:
+		return m.Moved.GetFeed(), m.Moved.GetEpoch()
+	case *clusterpb.HolderMessage_Left:
+		return m.Left.GetFeed(), 0
+	}
+	return 0, 0
+}
+
+// has reports whether the feed has an epoch.
+func (f *Feed) has(epoch int32) bool { return epoch >= 0 && epoch < max(f.Epochs, 1) }
+
+// Lost applies the loss of a holder: its stream has ended, and what it has is lost.
+func (f *Feed) Lost(holder string) []Order {
+	if f.Uneven == Stay && !f.over {
+		return f.Fail(holder + " has ended: the results of its records are lost")
+	}
+	reason := f.gone(f.holders[holder])
+	switch {
+	case reason != "" && f.fault == "":
+		return f.fail(reason)
+	case f.over:
+		return nil
+	}
+	return f.proceed(nil)
+}
+
+// EpochFed applies that the source has been read to its end for an epoch.
+func (f *Feed) EpochFed(e *clusterpb.FeedEpochFed) []Order {
+	if f.over || !f.has(e.GetEpoch()) {
+		return nil
+	}
+	x := f.epoch(e.GetEpoch())
+	x.fed, x.rows, x.last = true, e.GetRows(), e.GetLast()
+	return f.proceed(nil)
+}
+
+// SourceFailed ends the feed where its source has failed: programs wait for another feed.
+func (f *Feed) SourceFailed(reason string) []Order {
+	if f.over {
+		return nil
+	}
+	f.fault = reason
+	return f.end(reason, true)
+}
+
+// Fail ends the feed with a reason.
+func (f *Feed) Fail(reason string) []Order {
+	if f.over {
+		return nil
+	}
+	return f.fail(reason)
+}
+
+func (f *Feed) fail(reason string) []Order {
+	f.fault = reason
+	f.stopSource(reason)
+	return f.end(reason, false)
+}
+
+// Stopped reports whether the source is to stop: no program reads what it would bring.
+func (f *Feed) Stopped() bool { return f.stopped != "" }
+
+func (f *Feed) stopSource(reason string) { f.stopped = cmp.Or(f.stopped, reason) }
+
+// proceed returns the orders that follow from a change, after those that it has had.
+func (f *Feed) proceed(orders []Order) []Order {
+	if f.over {
+		return orders
+	}
+	if !f.anyReads() {
+		f.stopSource("no program reads any more")
+		return append(orders, f.end("", false)...)
+	}
+	return append(orders, f.progress()...)
+}
+
+// end ends the feed at every holder.
+func (f *Feed) end(reason string, more bool) []Order {
+	f.over = true
+	var orders []Order
+	for _, id := range f.order {
+		orders = append(orders, orderOver(id, &clusterpb.FeedOver{Feed: f.ID, Reason: reason, More: more}))
+	}
+	return orders
 }
 
 // reading notes how a program reads. All programs of a feed read in the same way: a worker that waits for
 // equal numbers would wait for ever for one that does not.
-func (f *Feed) reading(e Reading) []Action {
+func (f *Feed) reading(h *holder, r *clusterpb.FeedReading) []Order {
 	mode := uneven
-	if e.Even && f.uneven != Stay { // in inference each program reads what its producers deliver
+	if r.GetEven() && f.Uneven != Stay { // in inference each program reads what its producers deliver
 		mode = even
 	}
-	h := f.holders[e.Holder]
 	h.mode = mode
 	if f.mode == unknown {
 		f.mode = mode
@@ -212,10 +270,10 @@ func (f *Feed) readers() []*holder {
 }
 
 // epoch returns an epoch, which begins with the first thing that happens in it.
-func (f *Feed) epoch(number int) *epoch {
-	for len(f.epochs) <= number {
+func (f *Feed) epoch(number int32) *epoch {
+	for len(f.epochs) <= int(number) {
 		f.epochs = append(f.epochs, &epoch{
-			number: len(f.epochs), held: map[string]*Held{}, incoming: map[string]int64{}, allowed: map[string]int64{},
+			number: int32(len(f.epochs)), held: map[string]*clusterpb.FeedHeld{}, incoming: map[string]int64{}, allowed: map[string]int64{},
 		})
 	}
 	return f.epochs[number]
@@ -224,10 +282,7 @@ func (f *Feed) epoch(number int) *epoch {
 // net returns how many records of an epoch a holder has or has handed out.
 func (x *epoch) net(id string) int64 {
 	h := x.held[id]
-	if h == nil {
-		return 0
-	}
-	return h.Received + h.MovedIn - h.MovedOut
+	return h.GetReceived() + h.GetMovedIn() - h.GetMovedOut()
 }
 
 // gone takes a holder out. It returns the reason for which the feed fails, if programs that read go on and records
@@ -272,12 +327,7 @@ func (f *Feed) unread(h *holder) int64 {
 }
 
 // movedIn returns how many records of an epoch have come to a holder from others.
-func (x *epoch) movedIn(id string) int64 {
-	if h := x.held[id]; h != nil {
-		return h.MovedIn
-	}
-	return 0
-}
+func (x *epoch) movedIn(id string) int64 { return x.held[id].GetMovedIn() }
 
 // settled is whether everything that was sent to holders has arrived.
 func (x *epoch) settled(gone func(id string) bool) bool {
@@ -289,28 +339,18 @@ func (x *epoch) settled(gone func(id string) bool) bool {
 	return true
 }
 
-func (x *epoch) full(id string) bool     { h := x.held[id]; return h != nil && h.Full }
-func (x *epoch) starving(id string) bool { h := x.held[id]; return h == nil || h.Starving }
+func (x *epoch) full(id string) bool     { return x.held[id].GetFull() }
+func (x *epoch) starving(id string) bool { h := x.held[id]; return h == nil || h.GetStarving() }
 
 // used returns how many records of an epoch a holder has handed out.
-func (x *epoch) used(id string) int64 {
-	if h := x.held[id]; h != nil {
-		return h.Used
-	}
-	return 0
-}
+func (x *epoch) used(id string) int64 { return x.held[id].GetUsed() }
 
 // read returns how many records of an epoch a program has read.
-func (x *epoch) read(id string) int64 {
-	if h := x.held[id]; h != nil {
-		return h.Used - h.Unread
-	}
-	return 0
-}
+func (x *epoch) read(id string) int64 { return x.held[id].GetUsed() - x.held[id].GetUnread() }
 
 // Progress is how far a feed is.
 type Progress struct {
-	Epoch     int   // the one that programs read; counted from 0
+	Epoch     int32 // the one that programs read; counted from 0
 	Delivered int64 // records that have reached holders, in all epochs
 	Used      int64 // records that programs have read, in all epochs
 	LeftOut   int64 // records of epochs that are over that no program got

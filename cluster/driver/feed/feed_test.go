@@ -47,24 +47,24 @@ func (w *world) check(seed uint64) {
 		perEpoch[r[0]]++
 	}
 	left := 0
-	if w.even && w.feed.uneven == Drop {
+	if w.even && w.feed.Uneven == Drop {
 		left = rows % workers
 	}
 	for e := range w.epochs {
-		if got := perEpoch[byte('0'+e)]; got != rows-left {
+		if got := perEpoch[byte('0')+byte(e)]; got != rows-left {
 			t.Errorf("seed %d: %d of %d records were read in epoch %d, %d workers, even %t", seed, got, rows, e, workers, w.even)
 		}
 		counts := map[int64]bool{}
 		for _, h := range w.holders {
 			if h.reads {
-				counts[h.at(e).Used+h.over[e].Repeat] = true
+				counts[h.at(e).Used+h.over[e].GetRepeat()] = true
 			}
 		}
-		if w.even && w.feed.uneven != Spread && len(counts) > 1 {
+		if w.even && w.feed.Uneven != Spread && len(counts) > 1 {
 			t.Errorf("seed %d: workers have %v records of epoch %d", seed, counts, e)
 		}
 	}
-	if p := w.feed.Progress(); int(p.LeftOut) != left*w.epochs || int(p.Used) != (rows-left)*w.epochs || !p.Over {
+	if p := w.feed.Progress(); int(p.LeftOut) != left*int(w.epochs) || int(p.Used) != (rows-left)*int(w.epochs) || !p.Over {
 		t.Errorf("seed %d: %+v, left out are %d in %d epochs of %d", seed, p, left, w.epochs, rows)
 	}
 }

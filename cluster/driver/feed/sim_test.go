@@ -5,6 +5,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // world simulates holders, producers and programs around a Feed.
@@ -13,17 +17,17 @@ type world struct {
 	rnd     *rand.Rand
 	feed    *Feed
 	even    bool
-	epochs  int
+	epochs  int32
 	parts   []int // records of each partition
 	holders map[string]*simHolder
 	names   []string
 	running []*simProducer
 	waiting []*simProducer // not yet started
 	next    int64
-	fedTo   int // epochs that were reported as fed
+	fedTo   int32 // epochs that were reported as fed
 	done    map[string]bool
 	fault   string
-	events  []Event
+	events  []event
 	got     map[string]int // records handed to programs, by epoch, partition and number
 	faults  int            // disturbances that are still to come
 }
@@ -32,11 +36,11 @@ type simHolder struct {
 	id      string
 	free    int // slots for producers; one more is for moves
 	queue   []simPiece
-	held    map[int]*Held
-	allowed map[int]int64
-	over    map[int]EpochOver
+	held    map[int32]*clusterpb.FeedHeld
+	allowed map[int32]int64
+	over    map[int32]*clusterpb.FeedEpochOver
 	reads   bool
-	epoch   int // that the program reads
+	epoch   int32 // that the program reads
 	left    bool
 	gone    bool
 	outbox  []simPiece // of a move, on its way
@@ -45,25 +49,26 @@ type simHolder struct {
 }
 
 type simPiece struct {
-	epoch   int
+	epoch   int32
 	records []string
 	slot    bool // takes a slot
 }
 
 type simProducer struct {
-	epoch, part int
-	attempt     int64
-	holder      string
-	id          int64
-	lease       bool
-	sent        int
+	epoch   int32
+	part    int
+	attempt int64
+	holder  string
+	id      int64
+	lease   bool
+	sent    int
 }
 
 const pieceRows = 4
 
 func newWorld(t *testing.T, seed uint64) *world {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	w := &world{t: t, rnd: rnd, even: rnd.IntN(2) == 0, epochs: 1 + rnd.IntN(3), holders: map[string]*simHolder{}, done: map[string]bool{}, got: map[string]int{}}
+	w := &world{t: t, rnd: rnd, even: rnd.IntN(2) == 0, epochs: 1 + rnd.Int32N(3), holders: map[string]*simHolder{}, done: map[string]bool{}, got: map[string]int{}}
 	workers := 1 + rnd.IntN(4)
 	for i := range workers {
 		w.names = append(w.names, fmt.Sprintf("worker:%d", i))
@@ -73,9 +78,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	if w.even {
 		policy = []Uneven{Drop, Pad, Spread}[rnd.IntN(3)]
 	}
-	w.feed = New(policy, false, tasks)
+	w.feed = begun(policy, false, tasks...)
 	for _, id := range w.names {
-		w.holders[id] = &simHolder{id: id, free: 2 + rnd.IntN(3), held: map[int]*Held{}, allowed: map[int]int64{}, over: map[int]EpochOver{}, reads: true}
+		w.holders[id] = &simHolder{id: id, free: 2 + rnd.IntN(3), held: map[int32]*clusterpb.FeedHeld{}, allowed: map[int32]int64{}, over: map[int32]*clusterpb.FeedEpochOver{}, reads: true}
 	}
 	for range 1 + rnd.IntN(6) {
 		w.parts = append(w.parts, rnd.IntN(60)*rnd.IntN(3))
@@ -90,7 +95,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 // step applies an event, and what follows from it at once.
-func (w *world) step(e Event) {
+func (w *world) step(e event) {
 	w.events = append(w.events, e)
 	if len(w.events) > 1 {
 		return // inside of step
@@ -104,43 +109,45 @@ func (w *world) step(e Event) {
 	}
 }
 
-func (w *world) apply(e Event) {
-	for _, a := range w.feed.Step(e) {
-		switch a := a.(type) {
-		case Lease:
+func (w *world) apply(e event) {
+	for _, order := range do(w.feed, e) {
+		id := order.Holder
+		switch o := order.GetOrder().(type) {
+		case *clusterpb.HolderOrder_Lease:
 			for _, p := range w.running {
-				if p.holder == a.Holder && p.id == a.Producer {
-					p.lease, p.sent = true, int(a.Skip)
-					if a.Complete {
+				if p.holder == id && p.id == o.Lease.GetProducer() {
+					p.lease, p.sent = true, int(o.Lease.GetSkip())
+					if o.Lease.GetComplete() {
 						p.sent = w.parts[p.part]
 					}
 				}
 			}
-		case Allow:
-			w.holders[a.Holder].allowed[a.Epoch] = a.Rows
-		case Move:
-			w.move(a)
-		case EpochOver:
-			w.holders[a.Holder].over[a.Epoch], w.holders[a.Holder].allowed[a.Epoch] = a, a.Rows
-		case Over:
-			w.done[a.Holder], w.fault = true, a.Reason
-			w.running = slices.DeleteFunc(w.running, func(p *simProducer) bool { return p.holder == a.Holder })
+		case *clusterpb.HolderOrder_Allow:
+			w.holders[id].allowed[o.Allow.GetEpoch()] = o.Allow.GetRows()
+		case *clusterpb.HolderOrder_Move:
+			w.move(w.holders[id], o.Move)
+		case *clusterpb.HolderOrder_EpochOver:
+			epoch := o.EpochOver.GetEpoch()
+			w.holders[id].over[epoch], w.holders[id].allowed[epoch] = o.EpochOver, o.EpochOver.GetRows()
+		case *clusterpb.HolderOrder_Over:
+			w.done[id], w.fault = true, o.Over.GetReason()
+			w.running = slices.DeleteFunc(w.running, func(p *simProducer) bool { return p.holder == id })
 		}
 	}
 }
 
-func (h *simHolder) at(epoch int) *Held {
+func (h *simHolder) at(epoch int32) *clusterpb.FeedHeld {
 	if h.held[epoch] == nil {
-		h.held[epoch] = &Held{Holder: h.id, Epoch: epoch}
+		h.held[epoch] = &clusterpb.FeedHeld{Epoch: epoch}
 	}
 	return h.held[epoch]
 }
 
 // tell reports what a holder has of an epoch.
-func (w *world) tell(h *simHolder, epoch int) {
-	held := *h.at(epoch)
-	held.Full, held.Starving = h.free == 0, h.reads && !h.left && len(h.readable()) == 0
-	w.step(held)
+func (w *world) tell(h *simHolder, epoch int32) {
+	m := proto.CloneOf(h.at(epoch))
+	m.Full, m.Starving = h.free == 0, h.reads && !h.left && len(h.readable()) == 0
+	w.step(held(h.id, m))
 }
 
 // readable returns the records that the program may have now.
@@ -158,8 +165,7 @@ func (h *simHolder) readable() []string {
 }
 
 // move takes records from the end of the queue, as many as are not handed out.
-func (w *world) move(a Move) {
-	h := w.holders[a.Holder]
+func (w *world) move(h *simHolder, a *clusterpb.FeedMove) {
 	left := int(a.Rows)
 	if _, even := h.allowed[-1]; even && !h.left {
 		at := h.at(a.Epoch)
@@ -190,7 +196,7 @@ func (w *world) move(a Move) {
 	}
 	h.outbox = nil
 	w.tell(h, a.Epoch)
-	w.step(Moved{Holder: h.id, Epoch: a.Epoch, To: a.To, Rows: sent})
+	w.step(moved(h.id, &clusterpb.FeedMoved{Epoch: a.Epoch, To: a.To, Rows: sent}))
 }
 
 // act does one random thing; it returns false if that was not possible.
@@ -226,7 +232,7 @@ func (w *world) startProducer() bool {
 	w.next++
 	p.id, p.attempt, p.holder, p.lease = w.next, w.next, at, false
 	w.running = append(w.running, p)
-	w.step(LeaseWanted{Holder: p.holder, Producer: p.id, Epoch: p.epoch, Partition: int64(p.part), Attempt: p.attempt, Digest: "d"})
+	w.step(wants(p.holder, &clusterpb.LeaseWanted{Producer: p.id, Epoch: p.epoch, Partition: int64(p.part), Attempt: p.attempt, Digest: "d"}))
 	return true
 }
 
@@ -242,7 +248,7 @@ func (w *world) produce() bool {
 		return false
 	case p.sent == w.parts[p.part]:
 		w.running = slices.Delete(w.running, i, i+1)
-		w.step(LeaseEnded{Holder: p.holder, Producer: p.id, Rows: int64(p.sent), Complete: true})
+		w.step(ends(p.holder, &clusterpb.LeaseEnded{Producer: p.id, Rows: int64(p.sent), Complete: true}))
 		w.checkFed()
 		return true
 	case h.free == 0:
@@ -274,7 +280,7 @@ func (w *world) checkFed() {
 		rows += n
 	}
 	w.fedTo++
-	w.step(EpochFed{Epoch: w.fedTo - 1, Rows: int64(rows), Last: w.fedTo == w.epochs})
+	w.step(fed(&clusterpb.FeedEpochFed{Epoch: w.fedTo - 1, Rows: int64(rows), Last: w.fedTo == w.epochs}))
 }
 
 func (w *world) kill() bool {
@@ -284,7 +290,7 @@ func (w *world) kill() bool {
 	i := w.rnd.IntN(len(w.running))
 	p := w.running[i]
 	w.running = slices.Delete(w.running, i, i+1)
-	w.step(LeaseEnded{Holder: p.holder, Producer: p.id, Rows: int64(p.sent)})
+	w.step(ends(p.holder, &clusterpb.LeaseEnded{Producer: p.id, Rows: int64(p.sent)}))
 	w.waiting = slices.Insert(w.waiting, 0, &simProducer{epoch: p.epoch, part: p.part})
 	return true
 }
@@ -324,7 +330,7 @@ func (w *world) consume() bool {
 		if w.even {
 			h.allowed[-1] = 1
 		}
-		w.step(Reading{Holder: h.id, Even: w.even})
+		w.step(reading(h.id, w.even))
 	}
 	if over, known := h.over[h.epoch]; known && h.at(h.epoch).Used == over.Rows {
 		h.queue = slices.DeleteFunc(h.queue, func(p simPiece) bool {

@@ -5,40 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
-
-// said is an event with the actions that follow from it.
-type said struct {
-	event Event
-	want  string // actions, separated by "; "
-}
-
-// play gives a feed events one after another and compares what follows.
-func play(t *testing.T, f *Feed, transcript ...said) {
-	t.Helper()
-	for _, s := range transcript {
-		var got []string
-		for _, a := range f.Step(s.event) {
-			got = append(got, a.String())
-		}
-		if text := strings.Join(got, "; "); text != s.want {
-			t.Errorf("%T %+v:\n got %q\nwant %q", s.event, s.event, text, s.want)
-		}
-	}
-}
-
-func wanted(holder string, producer int64, digest string) LeaseWanted {
-	return LeaseWanted{Holder: holder, Producer: producer, Attempt: producer, Digest: digest}
-}
-
-func ended(holder string, producer, rows int64, complete bool) LeaseEnded {
-	return LeaseEnded{Holder: holder, Producer: producer, Rows: rows, Complete: complete}
-}
-
-// has is what a holder reports where records came from producers alone.
-func has(holder string, received, used int64) Held {
-	return Held{Holder: holder, Received: received, Used: used}
-}
 
 // TestLeases: one attempt of a partition delivers at a time, and each begins behind the one before.
 func TestLeases(t *testing.T) {
@@ -54,11 +23,11 @@ func TestLeases(t *testing.T) {
 		}},
 		{"a third attempt is to have the records of the second one", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
-			{LeaseEnded{Holder: "a", Producer: 1, Rows: 70, Digest: "x"}, ""},
+			{ends("a", &clusterpb.LeaseEnded{Producer: 1, Rows: 70, Digest: "x"}), ""},
 			{wanted("b", 1, "d"), "b/1: lease, skip 70 of x"},
-			{LeaseEnded{Holder: "b", Producer: 1, Rows: 70}, ""}, // it ended while it skipped
+			{ends("b", &clusterpb.LeaseEnded{Producer: 1, Rows: 70}), ""}, // it ended while it skipped
 			{wanted("b", 2, "d"), "b/2: lease, skip 70 of x"},
-			{LeaseEnded{Holder: "b", Producer: 2, Rows: 90, Digest: "y"}, ""},
+			{ends("b", &clusterpb.LeaseEnded{Producer: 2, Rows: 90, Digest: "y"}), ""},
 			{wanted("a", 2, "d"), "a/2: lease, skip 90 of y"},
 		}},
 		{"a speculative attempt waits, and has nothing to do when the first one is complete", []said{
@@ -97,13 +66,13 @@ func TestLeases(t *testing.T) {
 		}},
 		{"partitions and epochs have leases of their own", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
-			{LeaseWanted{Holder: "a", Producer: 2, Partition: 1, Digest: "d"}, "a/2: lease, skip 0"},
-			{LeaseWanted{Holder: "a", Producer: 3, Epoch: 1, Digest: "d"}, "a/3: lease, skip 0"},
+			{wants("a", &clusterpb.LeaseWanted{Producer: 2, Partition: 1, Digest: "d"}), "a/2: lease, skip 0"},
+			{wants("a", &clusterpb.LeaseWanted{Producer: 3, Epoch: 1, Digest: "d"}), "a/3: lease, skip 0"},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			play(t, New(Drop, false, []string{"a", "b"}), c.transcript...)
+			play(t, begun(Drop, false, "a", "b"), c.transcript...)
 		})
 	}
 }
@@ -116,21 +85,21 @@ func TestMixedReading(t *testing.T) {
 	t.Parallel()
 	reason := "b reads with as_dataset or fit, a does not: all workers must read the feed in the same way"
 	play(
-		t, New(Drop, false, []string{"a", "b"}),
-		said{Reading{Holder: "a"}, ""},
-		said{Reading{Holder: "b", Even: true}, "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
+		t, begun(Drop, false, "a", "b"),
+		said{reading("a", false), ""},
+		said{reading("b", true), "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
 	)
 }
 
 // delivered has a feed of one partition at holder a, of which a's program has read some records.
 func delivered(t *testing.T, policy Uneven, more, even bool, rows, used int64) *Feed {
 	t.Helper()
-	f := New(policy, more, []string{"a", "b"})
-	f.Step(Reading{Holder: "a", Even: even})
-	f.Step(Reading{Holder: "b", Even: even})
-	f.Step(wanted("a", 1, "d"))
-	f.Step(has("a", rows, used))
-	f.Step(ended("a", 1, rows, true))
+	f := begun(policy, more, "a", "b")
+	do(f, reading("a", even))
+	do(f, reading("b", even))
+	do(f, wanted("a", 1, "d"))
+	do(f, has("a", rows, used))
+	do(f, ended("a", 1, rows, true))
 	return f
 }
 
@@ -140,23 +109,23 @@ func TestHolderLeaves(t *testing.T) {
 	f := delivered(t, Drop, false, false, 100, 40)
 	play(
 		t, f,
-		said{HolderLeft{Holder: "a"}, "a: move 60 of epoch 0 to b"},
-		said{Held{Holder: "a", Received: 100, Used: 40, MovedOut: 60}, ""},
-		said{Moved{Holder: "a", To: "b", Rows: 60}, ""},
-		said{EpochFed{Rows: 100, Last: true}, ""},
-		said{Held{Holder: "b", MovedIn: 60, Used: 10}, "b: epoch 0 over at 60 of 60; a: over; b: over"},
+		said{left("a"), "a: move 60 of epoch 0 to b"},
+		said{held("a", &clusterpb.FeedHeld{Received: 100, Used: 40, MovedOut: 60}), ""},
+		said{moved("a", &clusterpb.FeedMoved{To: "b", Rows: 60}), ""},
+		said{fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}), ""},
+		said{held("b", &clusterpb.FeedHeld{MovedIn: 60, Used: 10}), "b: epoch 0 over at 60 of 60; a: over; b: over"},
 	)
 	if p := f.Progress(); p.Remaining != 50 || p.Used != 50 || p.LeftOut != 0 {
 		t.Errorf("%+v", p)
 	}
-	play(t, f, said{HolderLeft{Holder: "b"}, ""})
+	play(t, f, said{left("b"), ""})
 	if p := f.Progress(); p.Remaining != 0 || p.Delivered-p.Used != 50 || p.Fault != "" {
 		t.Errorf("after the last program has left: %+v", p)
 	}
 	play(
 		t, delivered(t, Drop, false, false, 100, 40),
-		said{HolderLeft{Holder: "a"}, "a: move 60 of epoch 0 to b"},
-		said{HolderLeft{Holder: "b"}, "a: over; b: over; stop the source: no program reads any more"},
+		said{left("a"), "a: move 60 of epoch 0 to b"},
+		said{left("b"), "a: over; b: over; stop the source: no program reads any more"},
 	)
 }
 
@@ -166,10 +135,10 @@ func TestMovesNothing(t *testing.T) {
 	f := delivered(t, Drop, false, true, 10, 0)
 	play(
 		t, f,
-		said{Held{Holder: "b", Starving: true}, ""},
-		said{Held{Holder: "a", Received: 10, Full: true}, "a: move 5 of epoch 0 to b"},
-		said{Moved{Holder: "a", To: "b", Rows: 0}, ""},
-		said{HolderLeft{Holder: "a"}, "a: move 10 of epoch 0 to b"},
+		said{held("b", &clusterpb.FeedHeld{Starving: true}), ""},
+		said{held("a", &clusterpb.FeedHeld{Received: 10, Full: true}), "a: move 5 of epoch 0 to b"},
+		said{moved("a", &clusterpb.FeedMoved{To: "b", Rows: 0}), ""},
+		said{left("a"), "a: move 10 of epoch 0 to b"},
 	)
 }
 
@@ -185,12 +154,12 @@ func TestHolderGone(t *testing.T) {
 	}{
 		{"a producer delivers to it", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
-			{HolderGone{Holder: "a"}, failed("a has ended while records were delivered to it")},
+			{lost("a"), failed("a has ended while records were delivered to it")},
 		}},
 		{"a producer waits at it", []said{
 			{wanted("b", 1, "d"), "b/1: lease, skip 0"},
 			{wanted("a", 1, "d"), ""},
-			{HolderGone{Holder: "a"}, ""},
+			{lost("a"), ""},
 			{ended("b", 1, 5, false), ""},
 			{wanted("b", 2, "d"), "b/2: lease, skip 5"},
 		}},
@@ -198,48 +167,48 @@ func TestHolderGone(t *testing.T) {
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
 			{has("a", 100, 40), ""},
 			{ended("a", 1, 100, true), ""},
-			{HolderGone{Holder: "a"}, failed("a has ended with 60 records that no program has read")},
+			{lost("a"), failed("a has ended with 60 records that no program has read")},
 		}},
 		{"its program has read everything", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
 			{has("a", 100, 100), ""},
 			{ended("a", 1, 100, true), ""},
-			{HolderGone{Holder: "a"}, ""},
-			{EpochFed{Rows: 100, Last: true}, "b: epoch 0 over at 0 of 0; a: over; b: over"},
+			{lost("a"), ""},
+			{fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}), "b: epoch 0 over at 0 of 0; a: over; b: over"},
 		}},
 		{"it sends records", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
 			{has("a", 10, 0), ""},
 			{ended("a", 1, 10, true), ""},
-			{HolderLeft{Holder: "a"}, "a: move 10 of epoch 0 to b"},
-			{Held{Holder: "a", Received: 10, MovedOut: 10}, ""},
-			{HolderGone{Holder: "a"}, failed("a has ended while records were delivered to it")},
+			{left("a"), "a: move 10 of epoch 0 to b"},
+			{held("a", &clusterpb.FeedHeld{Received: 10, MovedOut: 10}), ""},
+			{lost("a"), failed("a has ended while records were delivered to it")},
 		}},
 		{"records are sent to it", []said{
 			{wanted("b", 1, "d"), "b/1: lease, skip 0"},
 			{has("b", 10, 0), ""},
-			{Held{Holder: "a", Starving: true}, ""},
-			{Held{Holder: "b", Received: 10, Full: true}, "b: move 5 of epoch 0 to a"},
-			{HolderGone{Holder: "a"}, failed("a has ended while records were delivered to it")},
+			{held("a", &clusterpb.FeedHeld{Starving: true}), ""},
+			{held("b", &clusterpb.FeedHeld{Received: 10, Full: true}), "b: move 5 of epoch 0 to a"},
+			{lost("a"), failed("a has ended while records were delivered to it")},
 		}},
 		{"records that were sent to it have not arrived", []said{
 			{wanted("b", 1, "d"), "b/1: lease, skip 0"},
-			{Held{Holder: "a", Starving: true}, ""},
-			{Held{Holder: "b", Received: 10, Full: true}, "b: move 5 of epoch 0 to a"},
-			{Held{Holder: "b", Received: 10, MovedOut: 5}, ""},
-			{Moved{Holder: "b", To: "a", Rows: 5}, ""},
-			{HolderGone{Holder: "a"}, failed("a has ended with 5 records that no program has read")},
+			{held("a", &clusterpb.FeedHeld{Starving: true}), ""},
+			{held("b", &clusterpb.FeedHeld{Received: 10, Full: true}), "b: move 5 of epoch 0 to a"},
+			{held("b", &clusterpb.FeedHeld{Received: 10, MovedOut: 5}), ""},
+			{moved("b", &clusterpb.FeedMoved{To: "a", Rows: 5}), ""},
+			{lost("a"), failed("a has ended with 5 records that no program has read")},
 		}},
 		{"nobody reads any more", []said{
 			{wanted("a", 1, "d"), "a/1: lease, skip 0"},
-			{HolderGone{Holder: "b"}, ""},
-			{HolderGone{Holder: "a"}, "a: over; b: over; stop the source: no program reads any more"},
+			{lost("b"), ""},
+			{lost("a"), "a: over; b: over; stop the source: no program reads any more"},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := New(Drop, false, []string{"a", "b"})
-			play(t, f, append([]said{{Reading{Holder: "a"}, ""}, {Reading{Holder: "b"}, ""}}, c.transcript...)...)
+			f := begun(Drop, false, "a", "b")
+			play(t, f, append([]said{{reading("a", false), ""}, {reading("b", false), ""}}, c.transcript...)...)
 		})
 	}
 }
@@ -249,12 +218,12 @@ func TestHolderGone(t *testing.T) {
 func TestGoneBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	f := delivered(t, Drop, false, false, 100, 40)
-	f.Step(EpochFed{Rows: 100, Last: true})
+	do(f, fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}))
 	reason := "a has ended with 60 records that no program has read"
-	play(t, f, said{HolderGone{Holder: "a"}, "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason})
+	play(t, f, said{lost("a"), "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason})
 	f = delivered(t, Drop, false, false, 100, 40)
-	f.Step(EpochFed{Rows: 100, Last: true})
-	play(t, f, said{HolderLeft{Holder: "a"}, ""}, said{HolderGone{Holder: "a"}, ""})
+	do(f, fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}))
+	play(t, f, said{left("a"), ""}, said{lost("a"), ""})
 	if p := f.Progress(); p.Fault != "" || p.Remaining != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -266,11 +235,11 @@ func TestSourceFailed(t *testing.T) {
 	f := delivered(t, Drop, false, false, 100, 40)
 	play(
 		t, f,
-		said{SourceFailed{Reason: "ValueError: x"}, "a: over, another follows: ValueError: x; b: over, another follows: ValueError: x"},
+		said{sourceFails("ValueError: x"), "a: over, another follows: ValueError: x; b: over, another follows: ValueError: x"},
 		said{wanted("b", 3, "d"), ""},
 		said{ended("b", 3, 0, false), ""},
 		said{has("a", 100, 60), ""},
-		said{HolderLeft{Holder: "b"}, ""},
+		said{left("b"), ""},
 	)
 	if p := f.Progress(); !p.Over || p.Fault != "ValueError: x" || p.Used != 60 {
 		t.Errorf("%+v", p)
@@ -283,7 +252,7 @@ func TestMore(t *testing.T) {
 	f := delivered(t, Drop, true, false, 100, 40)
 	play(
 		t, f,
-		said{EpochFed{Rows: 100, Last: true}, "a: epoch 0 over at 100 of 100; b: epoch 0 over at 0 of 100; a: over, another follows; b: over, another follows"},
+		said{fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}), "a: epoch 0 over at 100 of 100; b: epoch 0 over at 0 of 100; a: over, another follows; b: over, another follows"},
 		said{wanted("b", 3, "d"), ""}, // a speculative attempt: its holder has stopped it
 	)
 }
@@ -294,14 +263,14 @@ func TestEpochs(t *testing.T) {
 	f := delivered(t, Drop, false, true, 10, 0)
 	play(
 		t, f,
-		said{LeaseWanted{Holder: "b", Producer: 1, Epoch: 1, Digest: "d"}, "b/1: lease, skip 0"},
-		said{Held{Holder: "b", Epoch: 1, Received: 10}, ""},
-		said{LeaseEnded{Holder: "b", Producer: 1, Rows: 10, Complete: true}, ""},
-		said{EpochFed{Rows: 10}, "a: move 5 of epoch 0 to b"},
-		said{Held{Holder: "a", Received: 10, MovedOut: 5}, ""},
-		said{Moved{Holder: "a", To: "b", Rows: 5}, ""},
-		said{Held{Holder: "b", MovedIn: 5}, "a: allow 5 of epoch 0; b: allow 5 of epoch 0; a: epoch 0 over at 5 of 5; b: epoch 0 over at 5 of 5"},
-		said{EpochFed{Epoch: 1, Rows: 10, Last: true}, "b: move 5 of epoch 1 to a"},
+		said{wants("b", &clusterpb.LeaseWanted{Producer: 1, Epoch: 1, Digest: "d"}), "b/1: lease, skip 0"},
+		said{held("b", &clusterpb.FeedHeld{Epoch: 1, Received: 10}), ""},
+		said{ends("b", &clusterpb.LeaseEnded{Producer: 1, Rows: 10, Complete: true}), ""},
+		said{fed(&clusterpb.FeedEpochFed{Rows: 10}), "a: move 5 of epoch 0 to b"},
+		said{held("a", &clusterpb.FeedHeld{Received: 10, MovedOut: 5}), ""},
+		said{moved("a", &clusterpb.FeedMoved{To: "b", Rows: 5}), ""},
+		said{held("b", &clusterpb.FeedHeld{MovedIn: 5}), "a: allow 5 of epoch 0; b: allow 5 of epoch 0; a: epoch 0 over at 5 of 5; b: epoch 0 over at 5 of 5"},
+		said{fed(&clusterpb.FeedEpochFed{Epoch: 1, Rows: 10, Last: true}), "b: move 5 of epoch 1 to a"},
 	)
 }
 
@@ -329,20 +298,15 @@ func TestEnds(t *testing.T) {
 		t.Run(fmt.Sprintf("policy %d, even %t, %d records", c.policy, c.even, c.rows), func(t *testing.T) {
 			t.Parallel()
 			f := delivered(t, c.policy, false, c.even, c.rows, 0)
-			actions := f.Step(EpochFed{Rows: c.rows, Last: true})
-			if at := slices.IndexFunc(actions, func(a Action) bool { _, is := a.(Move); return is }); at >= 0 {
-				rows := actions[at].(Move).Rows
-				f.Step(Held{Holder: "a", Received: c.rows, MovedOut: rows})
-				f.Step(Moved{Holder: "a", To: "b", Rows: rows})
-				actions = f.Step(Held{Holder: "b", MovedIn: rows})
+			orders := do(f, fed(&clusterpb.FeedEpochFed{Rows: c.rows, Last: true}))
+			if at := slices.IndexFunc(orders, func(o Order) bool { return o.GetMove() != nil }); at >= 0 {
+				rows := orders[at].GetMove().GetRows()
+				do(f, held("a", &clusterpb.FeedHeld{Received: c.rows, MovedOut: rows}))
+				do(f, moved("a", &clusterpb.FeedMoved{To: "b", Rows: rows}))
+				orders = do(f, held("b", &clusterpb.FeedHeld{MovedIn: rows}))
 			}
-			var got []string
-			for _, a := range actions {
-				if _, is := a.(Allow); !is {
-					got = append(got, a.String())
-				}
-			}
-			if text := strings.Join(got, "; "); text != c.want {
+			orders = slices.DeleteFunc(orders, func(o Order) bool { return o.GetAllow() != nil })
+			if text := transcribe(orders, f.stopped); text != c.want {
 				t.Errorf("got %q\nwant %q", text, c.want)
 			}
 			if p := f.Progress(); p.LeftOut != c.leftOut {
@@ -356,12 +320,12 @@ func TestEnds(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	f := delivered(t, Drop, false, true, 10, 0)
-	f.Step(has("a", 10, 3))
-	f.Step(HolderLeft{Holder: "a"})
-	f.Step(Held{Holder: "a", Received: 10, Used: 3, MovedOut: 7})
-	f.Step(Moved{Holder: "a", To: "b", Rows: 7})
-	f.Step(Held{Holder: "b", MovedIn: 7})
-	f.Step(EpochFed{Rows: 10, Last: true})
+	do(f, has("a", 10, 3))
+	do(f, left("a"))
+	do(f, held("a", &clusterpb.FeedHeld{Received: 10, Used: 3, MovedOut: 7}))
+	do(f, moved("a", &clusterpb.FeedMoved{To: "b", Rows: 7}))
+	do(f, held("b", &clusterpb.FeedHeld{MovedIn: 7}))
+	do(f, fed(&clusterpb.FeedEpochFed{Rows: 10, Last: true}))
 	if p := f.Progress(); p.LeftOut != 0 || p.Remaining != 7 || !p.Over {
 		t.Errorf("%+v", p)
 	}
@@ -374,6 +338,6 @@ func TestNumbersDiffer(t *testing.T) {
 	reason := "the source has read 11 records in epoch 1, and 10 were delivered"
 	play(
 		t, delivered(t, Drop, false, false, 10, 0),
-		said{EpochFed{Rows: 11, Last: true}, "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
+		said{fed(&clusterpb.FeedEpochFed{Rows: 11, Last: true}), "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
 	)
 }

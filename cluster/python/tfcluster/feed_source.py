@@ -63,7 +63,7 @@ def deliver(
         memory = link.memory(lease, writable=True)
         try:
             if lease.get("complete"):
-                return int(lease["skip"])
+                return int(lease.get("skip") or 0)
             return _write(link, memory, lease, first, stream, None if once else Records())
         finally:
             memory.close()
@@ -105,7 +105,7 @@ def _write(
     granted: deque[dict[str, Any]] = deque()
     for _ in range(_AHEAD):
         link.send("slot")
-    rows = skip = int(lease["skip"])
+    rows = skip = int(lease.get("skip") or 0)
     for batch in _after(skip, first, rest, seen, str(lease.get("digest") or "")):
         while batch.num_rows:
             if not granted:

@@ -188,7 +188,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			}
 		case <-tick.C:
 		case <-stream.Context().Done():
-			d.step(s, feed.Failed{Reason: "the client that read the source has ended"})
+			d.fail(s, "the client that read the source has ended")
 			return stream.Context().Err()
 		}
 		run, err := d.runs.FeedableRun(stream.Context())
@@ -204,7 +204,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 		}
 		over = over && (d.allLeft(s) || time.Since(ended) >= d.patience.last)
 		if over {
-			d.step(s, feed.Failed{Reason: s.runEnded()})
+			d.fail(s, s.runEnded())
 		}
 		update := d.update(s, over)
 		suspect := d.suspect(s)
@@ -234,24 +234,27 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 	}
 }
 
-// command passes a client's command to the state machine. The end of the client's stream fails the feed.
+// command applies a client's command. The end of the client's stream fails the feed.
 func (d *Dispatch) command(s *session, c *clusterpb.FeedCommand, more bool) {
+	if !more {
+		d.fail(s, "the client that read the source has ended")
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch {
-	case !more:
-		d.step(s, feed.Failed{Reason: "the client that read the source has ended"})
-	case c.GetEpochFed() != nil && s.has(c.GetEpochFed().GetEpoch()):
-		d.step(s, feed.EpochFed{Epoch: int(c.GetEpochFed().GetEpoch()), Rows: c.GetEpochFed().GetRows(), Last: c.GetEpochFed().GetLast()})
+	case c.GetEpochFed() != nil:
+		s.send(s.feed.EpochFed(c.GetEpochFed()))
 	case c.GetFailed() != nil:
-		d.mu.Lock()
-		defer d.mu.Unlock()
 		s.sourceFailed(c.GetFailed().GetReason())
 	}
 }
 
-func (d *Dispatch) step(s *session, e feed.Event) {
+// fail ends a feed with a reason.
+func (d *Dispatch) fail(s *session, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.step(e)
+	s.send(s.feed.Fail(reason))
 }
 
 // update returns the state of the feed for the client. runOver reports whether the run has ended.
@@ -259,7 +262,7 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
-	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
+	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.feed.Stopped()}
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	// The run itself reports why it has ended.
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) {
@@ -315,7 +318,7 @@ func (d *Dispatch) forget(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !s.feed.Progress().Over {
-		s.step(feed.Failed{Reason: "the client that read the source has ended"})
+		s.send(s.feed.Fail("the client that read the source has ended"))
 	}
 	if d.on == s {
 		d.on = nil

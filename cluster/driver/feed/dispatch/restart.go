@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/driver/feed"
 )
 
 // A feed belongs to one attempt of its run: its records are in the memory of that attempt's tasks. When all tasks are
@@ -34,7 +33,7 @@ func (d *Dispatch) restartedAlone(s *session, run Run) string {
 // again ends a feed with restarted tasks. Its client begins another one from the first record. If that is impossible,
 // the run fails.
 func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, run Run) error {
-	d.step(s, feed.Failed{Reason: "the tasks are started again"})
+	d.fail(s, "the tasks are started again")
 	d.forget(s) // before the client is informed: it begins another one at once
 	why := &clusterpb.Failure{Kind: "task", ExitCode: 1}
 	switch alone := d.restartedAlone(s, run); {
