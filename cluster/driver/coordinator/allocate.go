@@ -69,7 +69,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 	defer cancel()
 	if r, ok := c.cfg.Backend.(cluster.RemoteEngine); ok {
 		for _, e := range execs {
-			c.handle(lifecycle.Pending{Exec: e.ID, Why: r.InitialStatus(c.cfg.Request)})
+			c.handle(cluster.Pending{Executor: e.ID, Why: r.InitialStatus(c.cfg.Request)})
 		}
 	}
 	answers := make(chan answer, 1)
@@ -138,7 +138,7 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 		Waiting: func(why string) {
 			c.post(func() {
 				for _, e := range execs {
-					c.handle(lifecycle.Pending{Exec: e.ID, Why: why})
+					c.handle(cluster.Pending{Executor: e.ID, Why: why})
 				}
 			})
 		},
@@ -185,31 +185,24 @@ func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 	return f
 }
 
+// engineEvent applies an event of the engine.
 func (c *Coordinator) engineEvent(e cluster.Event) {
 	switch e := e.(type) {
-	case cluster.Pending:
-		c.handle(lifecycle.Pending{Exec: e.Executor, Why: e.Why})
-	case cluster.Reallocated:
-		c.handle(lifecycle.Reallocated{Exec: e.Executor, Attempt: e.Attempt})
+	case cluster.Warning:
+		c.saveSoon() // such as excluded nodes
+		c.note(e.Text, true)
+		c.subs.wake()
+		return
+	case cluster.StateChanged:
+		c.saveSoon()
+		return
 	case cluster.Granted:
 		c.execs.granted[e.Executor] = e
 		c.saveSoon() // a later driver must find the granted executor
-		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Recovered: e.Recovered})
-	case cluster.Warning:
-		c.saveSoon() // e.g. excluded nodes
-		c.note(e.Text, true)
-		c.subs.wake()
-	case cluster.StateChanged:
-		c.saveSoon()
 	case cluster.BackedOff:
 		c.saveSoon()
-		c.handle(lifecycle.BackedOff{Attempts: e.Attempts, Why: e.Why})
-	case cluster.Terminated:
-		c.handle(lifecycle.EngineEnded{Cause: e.Cause})
-	case cluster.Lost:
-		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.LastLines})
-		c.handle(lifecycle.EngineLost{Exec: e.Executor, Attempt: e.Attempt, By: e.By, Cause: e.Cause})
 	}
+	c.handle(e)
 }
 
 // replace asks the engine for another executor; an error is handled as a loss.
@@ -231,7 +224,7 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 		}
 		if err := c.reserved.alloc.Replace(ctx, id); err != nil {
 			c.post(func() {
-				c.handle(lifecycle.EngineLost{Exec: id, Attempt: attempt, By: cluster.LostByError, Cause: err.Error()})
+				c.handle(lifecycle.AgentLost{Exec: id, Attempt: attempt, By: cluster.LostByError, Cause: err.Error()})
 			})
 			return
 		}

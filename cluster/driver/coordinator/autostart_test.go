@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
@@ -284,7 +285,7 @@ func TestStartIsKept(t *testing.T) {
 	if got := <-kept; got != 101 {
 		t.Errorf("kept is %d", got)
 	}
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "preempted"}) })
 	st, err := results.ReadRun(c.cfg.Dir, 1)
 	if err != nil || st.GetRestarts() != 1 || st.GetMaxRestarts() != 1 || !results.Interrupted(st) {
 		t.Errorf("recorded is %v: %v", st, err)

@@ -184,7 +184,7 @@ func (c *Coordinator) askedToEnd(ctx context.Context) lifecycle.Event {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endReasonLimit)
 	defer cancel()
-	return lifecycle.EngineEnded{Cause: c.cfg.Hooks.EndReason(ctx)}
+	return cluster.Terminated{Cause: c.cfg.Hooks.EndReason(ctx)}
 }
 
 // ErrOver is the error of calls after the cluster has been released.

@@ -84,7 +84,7 @@ func TestStartThatFailsIsNotStarting(t *testing.T) {
 func TestResetEndsWaitingStart(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "preempted"}) })
 	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
 	var last *clusterpb.StartUpdate
 	stream.every = func(u *clusterpb.StartUpdate) {
@@ -120,7 +120,7 @@ func TestSlowEngine(t *testing.T) {
 func TestReplacedIsSaved(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "preempted"}) })
 	for {
 		select {
 		case saved := <-c.saved:
@@ -202,7 +202,7 @@ func TestForgivenIsSaved(t *testing.T) {
 func TestStaleAgent(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "its host is gone"}) })
 	present := c.up("1", 1)
 	stale := c.up("1", 0)
 	c.do(func() {

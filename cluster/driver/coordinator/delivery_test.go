@@ -288,7 +288,7 @@ func TestLinesOfLostExecutor(t *testing.T) {
 	t.Parallel()
 	r := startRunning(t, 0)
 	r.wrote(1, 1, 0, false, "first")
-	r.do(func() { r.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	r.do(func() { r.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "preempted"}) })
 	if st, shown := r.wait(); !strings.Contains(shown, "the last lines of worker:1 may be missing") || st.GetState() != "failed" {
 		t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
 	}

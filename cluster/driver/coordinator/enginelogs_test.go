@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
 // TestLogsOfAnAgentThatDidNotCome: before anything was started the engine's log of an
@@ -31,7 +31,7 @@ func TestLogsOfAnAgentThatDidNotCome(t *testing.T) {
 	if err := logs(&clusterpb.LogsRequest{}, stream); err == nil || len(got) > 0 {
 		t.Errorf("while all are there: %q, %v", got, err)
 	}
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its agent ended with code 1"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "its agent ended with code 1"}) })
 	if err := logs(&clusterpb.LogsRequest{}, stream); err != nil {
 		t.Fatal(err)
 	}

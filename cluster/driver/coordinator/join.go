@@ -122,13 +122,13 @@ func (c *Coordinator) relevantPython(p *clusterpb.Python) *clusterpb.Python {
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	if why := hello.Refuses(c.cfg.Version); why != "" {
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: "its agent is refused: " + why + "; if tfcluster was updated after the reservation, shutdown and reserve again"})
+		c.handle(lifecycle.AgentLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: "its agent is refused: " + why + "; if tfcluster was updated after the reservation, shutdown and reserve again"})
 		return
 	}
 	if hello.GetGpuError() != "" {
 		why := "it got no GPU: " + hello.GetGpuError()
 		c.reportJoined(hello, why)
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: why})
+		c.handle(lifecycle.AgentLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: why})
 		return
 	}
 	if !c.lc.Expects(conn.exec, int(hello.GetAttempt())) {
@@ -196,7 +196,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.fetching(conn.exec, m.Fetching.GetWhat())
 	case *clusterpb.AgentMessage_Leaving:
 		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(c.execs.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
+		c.handle(lifecycle.AgentLost{Exec: conn.exec, Attempt: int(c.execs.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
 	case *clusterpb.AgentMessage_Prepared:
 		p := m.Prepared
 		e := lifecycle.PortPrepared{Exec: conn.exec, Run: p.GetRun(), Attempt: int(p.GetAttempt()), Err: p.GetError()}

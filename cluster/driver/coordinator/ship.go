@@ -38,7 +38,7 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		said = read
 		c.post(func() {
 			for _, x := range c.lc.Executors() {
-				c.handle(lifecycle.Pending{Exec: x.ID, Why: fmt.Sprintf("the environment is %s, %d MB so far", how, read>>20)})
+				c.handle(cluster.Pending{Executor: x.ID, Why: fmt.Sprintf("the environment is %s, %d MB so far", how, read>>20)})
 			}
 		})
 	}

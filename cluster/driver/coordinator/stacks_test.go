@@ -14,7 +14,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
 // asking is a call of Stacks.
@@ -118,7 +117,7 @@ func TestStacks(t *testing.T) {
 			c.up("1", 0)
 		}, "not worker:1: its agent on host1 ended or lost its connection: it may connect again\nworker:0 of executor 0"},
 		{"an executor is lost", nil, func(c *coordinated) {
-			c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
+			c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "its host is gone"}) })
 			c.answers("0", c.question("0"), "worker:0", 9)
 		}, "not worker:1: its agent on host1 ended or lost its connection: its host is gone\nworker:0 of executor 0"},
 	} {

@@ -99,7 +99,7 @@ func TestSweptWhenNothingIsToCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.sent("0", &clusterpb.FilesSent{})
-	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
+	c.do(func() { c.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "its host is gone"}) })
 	if want := "run 1: the executor of worker:1 was lost before it had sent all files"; !strings.Contains(c.said(), want) {
 		t.Errorf("said was %q, not %q", c.said(), want)
 	}

@@ -5,54 +5,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Event is the input of Step: one of the types of this file and of runevents.go.
+// Event is the input of Step: an event of the engine (cluster.Event), or one of the types of this file and of runevents.go.
 type Event any
 
-// Events of the engine.
+// Answers of the engine to the driver's calls.
 type (
-	// Pending reports what an executor waits for at the engine.
-	Pending struct {
-		Exec cluster.ExecutorID
-		Why  string
-	}
-	// Granted reports that the engine allocated an executor.
-	Granted struct {
-		Exec      cluster.ExecutorID
-		Attempt   int
-		Host      string
-		Recovered bool // it was allocated to an earlier driver; its agent will reconnect
-	}
-	// Reallocated reports that an executor of an earlier driver is gone and that the engine was
-	// asked for a replacement.
-	Reallocated struct {
-		Exec    cluster.ExecutorID
-		Attempt int
-	}
-	// BackedOff reports that a partly filled reservation returned its executors to the engine
-	// and has requested them again.
-	BackedOff struct {
-		Attempts map[cluster.ExecutorID]int // the attempt numbers of the new requests
-		Why      string
-	}
-	// LastLines has the last lines that the agent of an executor wrote. EngineLost follows it.
-	LastLines struct {
-		Exec    cluster.ExecutorID
-		Attempt int
-		Lines   []string
-	}
-	// EngineLost reports that the engine lost an executor.
-	EngineLost struct {
-		Exec    cluster.ExecutorID
-		Attempt int
-		By      cluster.LostBy
-		Cause   string
-	}
 	// Recovered reports, after a takeover, that the engine has listed the executors it keeps
 	// for this driver. Their agents will reconnect.
 	Recovered struct{}
-	// EngineEnded reports that the engine has ended the allocation and will grant no more
-	// executors.
-	EngineEnded struct{ Cause string }
 	// Refused reports that the engine grants nothing.
 	Refused struct{ Failure *clusterpb.Failure }
 	// Released reports that the engine has taken everything back.
@@ -81,6 +41,13 @@ type (
 	AgentWarm struct{ Exec cluster.ExecutorID }
 	// EnvironmentUnfit reports that executors cannot use the requested environment.
 	EnvironmentUnfit struct{ Cause string }
+	// AgentLost reports that the driver gives an agent up: it is refused, it leaves, or it cannot be replaced.
+	AgentLost struct {
+		Exec    cluster.ExecutorID
+		Attempt int
+		By      cluster.LostBy
+		Cause   string
+	}
 	// AgentDisconnected reports that an agent's connection broke.
 	AgentDisconnected struct {
 		Exec        cluster.ExecutorID

@@ -131,7 +131,7 @@ func (l *Machine) reallocated(x *Executor, attempt int, reason, awaited string) 
 
 // backedOff returns all executors of a partly filled reservation to the pending state. The
 // reservation timeout keeps running.
-func (l *Machine) backedOff(e BackedOff) {
+func (l *Machine) backedOff(e cluster.BackedOff) {
 	if l.state >= Releasing {
 		return
 	}

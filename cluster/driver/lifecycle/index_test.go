@@ -103,7 +103,7 @@ func newScale(n int) *scale {
 
 func (s *scale) join() {
 	for _, x := range s.l.execs {
-		s.l.Step(Granted{x.ID, 0, "h", false})
+		s.l.Step(cluster.Granted{Executor: x.ID, Host: "h"})
 		s.l.Step(AgentJoined{Exec: x.ID, Incarnation: "i" + string(x.ID), Host: "h", Address: "10.0.0.1"})
 		s.l.Step(AgentWarm{x.ID})
 	}

@@ -31,13 +31,14 @@ func TestLastLines(t *testing.T) {
 	lose := func(l *Machine, id cluster.ExecutorID) []Action {
 		x := l.Executor(id)
 		attempt := x.Attempt
-		l.Step(Granted{id, attempt, "n1", false})
-		l.Step(LastLines{id, attempt, want})
-		return l.Step(EngineLost{id, attempt, cluster.LostByError, "its agent ended with code 1"})
+		l.Step(cluster.Granted{Executor: id, Attempt: attempt, Host: "n1"})
+		return l.Step(cluster.Lost{
+			Executor: id, Attempt: attempt, By: cluster.LostByError, Cause: "its agent ended with code 1", LastLines: want,
+		})
 	}
 	l := begin()
 	lose(l, "1")
-	l.Step(LastLines{"1", -1, []string{"of an older one"}})
+	l.Step(cluster.Lost{Executor: "1", Attempt: -1, LastLines: []string{"of an older one"}})
 	if f := failure(l.Step(TimerFired{"reserve"})); f == nil || !slices.Equal(f.GetLines(), want) {
 		t.Errorf("at the timeout: %v", f)
 	}

@@ -69,26 +69,29 @@ func (p *player) do(line string) error {
 		return p.cluster(opts)
 	case "up":
 		for _, x := range p.l.execs {
-			p.step(Granted{x.ID, x.Attempt, "host" + string(x.ID), false})
+			p.step(cluster.Granted{Executor: x.ID, Attempt: x.Attempt, Host: "host" + string(x.ID)})
 			p.step(AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." + string(x.ID), Warm: true})
 		}
 	case "pending":
-		p.step(Pending{cluster.ExecutorID(word(0)), strings.Join(words[1:], " ")})
+		p.step(cluster.Pending{Executor: cluster.ExecutorID(word(0)), Why: strings.Join(words[1:], " ")})
 	case "taking-over": // only directly after the cluster line
 		p.l.takingOver = true
 	case "reallocated":
-		p.step(Reallocated{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt + 1})
+		x := p.l.Executor(cluster.ExecutorID(word(0)))
+		p.step(cluster.Reallocated{Executor: x.ID, Attempt: x.Attempt + 1})
 	case "granted":
-		p.step(Granted{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, "host" + word(0), word(1) == "recovered"})
+		x := p.l.Executor(cluster.ExecutorID(word(0)))
+		p.step(cluster.Granted{Executor: x.ID, Attempt: x.Attempt, Host: "host" + word(0), Recovered: word(1) == "recovered"})
 	case "backed-off":
 		attempts := map[cluster.ExecutorID]int{}
 		for _, w := range words {
 			attempts[cluster.ExecutorID(w)] = p.l.Executor(cluster.ExecutorID(w)).Attempt + 1
 		}
-		p.step(BackedOff{attempts, "another is half filled too"})
+		p.step(cluster.BackedOff{Attempts: attempts, Why: "another is half filled too"})
 	case "lost":
 		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost, "kill": cluster.LostByKill}[opts["by"]]
-		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, by, strings.Join(words[1:], " ")})
+		x := p.l.Executor(cluster.ExecutorID(word(0)))
+		p.step(cluster.Lost{Executor: x.ID, Attempt: x.Attempt, By: by, Cause: strings.Join(words[1:], " ")})
 	case "join":
 		attempt, err := strconv.Atoi(word(1))
 		if err != nil {
@@ -116,7 +119,7 @@ func (p *player) do(line string) error {
 	case "released":
 		p.step(Released{})
 	case "engine-ended":
-		p.step(EngineEnded{strings.Join(words, " ")})
+		p.step(cluster.Terminated{Cause: strings.Join(words, " ")})
 	case "timer":
 		name := strings.Join(words, " ")
 		if !p.armed[name] {

@@ -1,12 +1,14 @@
 package lifecycle
 
+import "github.com/tfcluster/tfcluster/cluster"
+
 // Step processes one event and returns the resulting actions, in order.
 func (l *Machine) Step(e Event) []Action {
 	l.out = nil
 	switch e := e.(type) {
-	case Pending, Reallocated, BackedOff, Granted, LastLines, EngineLost, Recovered, EngineEnded, Refused:
+	case cluster.Event, Recovered, Refused:
 		l.engineEvent(e)
-	case AgentJoined, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected:
+	case AgentJoined, AgentLost, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected:
 		l.agentEvent(e)
 	case ClientsChanged, ResetRequested, RenewRequested, ShutdownRequested:
 		l.clientEvent(e)
@@ -24,26 +26,23 @@ func (l *Machine) Step(e Event) []Action {
 // engineEvent processes an event of the engine.
 func (l *Machine) engineEvent(e Event) {
 	switch e := e.(type) {
-	case Pending:
-		if x := l.Executor(e.Exec); x != nil && (x.State == ExecutorPending || x.State == ExecutorGranted) {
+	case cluster.Pending:
+		if x := l.Executor(e.Executor); x != nil && (x.State == ExecutorPending || x.State == ExecutorGranted) {
 			x.Why = e.Why
 		}
-	case Reallocated:
-		l.reallocated(l.Executor(e.Exec), e.Attempt, "the engine has ended its executor", "requested")
-	case BackedOff:
+	case cluster.Reallocated:
+		l.reallocated(l.Executor(e.Executor), e.Attempt, "the engine has ended its executor", "requested")
+	case cluster.BackedOff:
 		l.backedOff(e)
-	case Granted:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
+	case cluster.Granted:
+		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
 			l.setState(x, ExecutorGranted)
 			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not connected yet"
 			x.recovered = e.Recovered
 		}
-	case LastLines:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
-			x.lastLines = e.Lines
-		}
-	case EngineLost:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
+	case cluster.Lost:
+		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt {
+			x.lastLines = e.LastLines
 			l.lose(x, e.By, e.Cause)
 		}
 	case Recovered:
@@ -57,7 +56,7 @@ func (l *Machine) engineEvent(e Event) {
 			l.do(SetTimer{"reserve", l.reserveTimeout()})
 		}
 		l.becomeReady()
-	case EngineEnded:
+	case cluster.Terminated:
 		l.engineEnded(e.Cause)
 	case Refused:
 		l.state = Failed
@@ -70,6 +69,10 @@ func (l *Machine) agentEvent(e Event) {
 	switch e := e.(type) {
 	case AgentJoined:
 		l.joined(e)
+	case AgentLost:
+		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
+			l.lose(x, e.By, e.Cause)
+		}
 	case AgentWarm:
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
 			l.setState(x, ExecutorReady)
