@@ -5953,38 +5953,13 @@ func (x *ClusterStatus) GetNetwork() string {
 }
 
 type StartRequest struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Program *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
-	Again   bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, arguments, mode and epochs, in the same folder; its environment with the new one on top
-	Replace bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
-	Git     *GitCommit             `protobuf:"bytes,40,opt,name=git,proto3" json:"git,omitempty"`         // of the notebook's folder, for a driver on another host; absent: none
-	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`     // the request's files, for a driver that cannot read them: the engine's store has their contents
-	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
-	// Options of clients before protocol 2. The coordinator reads them if there are no options;
-	// nothing else does.
-	//
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	Resume string `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	MaxRestarts int32 `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	StepTimeoutMillis int64 `protobuf:"varint,5,opt,name=step_timeout_millis,json=stepTimeoutMillis,proto3" json:"step_timeout_millis,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	RunTimeoutMillis int64 `protobuf:"varint,6,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	Callback bool `protobuf:"varint,7,opt,name=callback,proto3" json:"callback,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	KerasPatch bool `protobuf:"varint,8,opt,name=keras_patch,json=kerasPatch,proto3" json:"keras_patch,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	Env map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	Epochs int32 `protobuf:"varint,12,opt,name=epochs,proto3" json:"epochs,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	WorkingDir string `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
-	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-	StartIn       string `protobuf:"bytes,15,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Program       *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
+	Again         bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, arguments, mode and epochs, in the same folder; its environment with the new one on top
+	Replace       bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
+	Git           *GitCommit             `protobuf:"bytes,40,opt,name=git,proto3" json:"git,omitempty"`         // of the notebook's folder, for a driver on another host; absent: none
+	Given         []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`     // the request's files, for a driver that cannot read them: the engine's store has their contents
+	Options       *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6059,94 +6034,6 @@ func (x *StartRequest) GetOptions() *RunOptions {
 		return x.Options
 	}
 	return nil
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetResume() string {
-	if x != nil {
-		return x.Resume
-	}
-	return ""
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetMaxRestarts() int32 {
-	if x != nil {
-		return x.MaxRestarts
-	}
-	return 0
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetStepTimeoutMillis() int64 {
-	if x != nil {
-		return x.StepTimeoutMillis
-	}
-	return 0
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetRunTimeoutMillis() int64 {
-	if x != nil {
-		return x.RunTimeoutMillis
-	}
-	return 0
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetCallback() bool {
-	if x != nil {
-		return x.Callback
-	}
-	return false
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetKerasPatch() bool {
-	if x != nil {
-		return x.KerasPatch
-	}
-	return false
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetEnv() map[string]string {
-	if x != nil {
-		return x.Env
-	}
-	return nil
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetMode() string {
-	if x != nil {
-		return x.Mode
-	}
-	return ""
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetEpochs() int32 {
-	if x != nil {
-		return x.Epochs
-	}
-	return 0
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetWorkingDir() string {
-	if x != nil {
-		return x.WorkingDir
-	}
-	return ""
-}
-
-// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
-func (x *StartRequest) GetStartIn() string {
-	if x != nil {
-		return x.StartIn
-	}
-	return ""
 }
 
 // RunOptions are passed unchanged from client to lifecycle, agents and their Python. Python
@@ -9503,31 +9390,14 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
 	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x18\n" +
-	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\xda\x05\n" +
+	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\x81\x02\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
 	"\areplace\x18\t \x01(\bR\areplace\x12)\n" +
 	"\x03git\x18( \x01(\v2\x17.tfcluster.v1.GitCommitR\x03git\x12+\n" +
 	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x122\n" +
-	"\aoptions\x18\x1f \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12\x1a\n" +
-	"\x06resume\x18\x03 \x01(\tB\x02\x18\x01R\x06resume\x12%\n" +
-	"\fmax_restarts\x18\x04 \x01(\x05B\x02\x18\x01R\vmaxRestarts\x122\n" +
-	"\x13step_timeout_millis\x18\x05 \x01(\x03B\x02\x18\x01R\x11stepTimeoutMillis\x120\n" +
-	"\x12run_timeout_millis\x18\x06 \x01(\x03B\x02\x18\x01R\x10runTimeoutMillis\x12\x1e\n" +
-	"\bcallback\x18\a \x01(\bB\x02\x18\x01R\bcallback\x12#\n" +
-	"\vkeras_patch\x18\b \x01(\bB\x02\x18\x01R\n" +
-	"kerasPatch\x129\n" +
-	"\x03env\x18\n" +
-	" \x03(\v2#.tfcluster.v1.StartRequest.EnvEntryB\x02\x18\x01R\x03env\x12\x16\n" +
-	"\x04mode\x18\v \x01(\tB\x02\x18\x01R\x04mode\x12\x1a\n" +
-	"\x06epochs\x18\f \x01(\x05B\x02\x18\x01R\x06epochs\x12#\n" +
-	"\vworking_dir\x18\r \x01(\tB\x02\x18\x01R\n" +
-	"workingDir\x12\x1d\n" +
-	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
-	"\bEnvEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xee\x03\n" +
+	"\aoptions\x18\x1f \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptionsJ\x04\b\x0e\x10\x0f\"\xee\x03\n" +
 	"\n" +
 	"RunOptions\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
@@ -9857,7 +9727,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9977,29 +9847,28 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 115: tfcluster.v1.Launch.EnvEntry
 	nil,                          // 116: tfcluster.v1.ReserveRequest.EnvEntry
 	nil,                          // 117: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 118: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 119: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 120: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 121: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 122: tfcluster.v1.LogsRequest.BeforeEntry
-	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 124: tfcluster.v1.HistoryReply.ManifestsEntry
-	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
-	(*SnapshotTaken)(nil),        // 126: tfcluster.v1.SnapshotTaken
-	(*Fabric)(nil),               // 127: tfcluster.v1.Fabric
-	(*Activity)(nil),             // 128: tfcluster.v1.Activity
-	(*TaskManifest)(nil),         // 129: tfcluster.v1.TaskManifest
-	(*NCCLChoice)(nil),           // 130: tfcluster.v1.NCCLChoice
-	(*TakeSnapshot)(nil),         // 131: tfcluster.v1.TakeSnapshot
-	(*CollectivePort)(nil),       // 132: tfcluster.v1.CollectivePort
-	(*GitCommit)(nil),            // 133: tfcluster.v1.GitCommit
-	(*RunManifest)(nil),          // 134: tfcluster.v1.RunManifest
-	(*StacksRequest)(nil),        // 135: tfcluster.v1.StacksRequest
-	(*WhyRequest)(nil),           // 136: tfcluster.v1.WhyRequest
-	(*FabricRequest)(nil),        // 137: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 138: tfcluster.v1.StacksReply
-	(*WhyReply)(nil),             // 139: tfcluster.v1.WhyReply
-	(*FabricReply)(nil),          // 140: tfcluster.v1.FabricReply
+	nil,                          // 118: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 119: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 120: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 121: tfcluster.v1.LogsRequest.BeforeEntry
+	nil,                          // 122: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 123: tfcluster.v1.HistoryReply.ManifestsEntry
+	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
+	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
+	(*Activity)(nil),             // 127: tfcluster.v1.Activity
+	(*TaskManifest)(nil),         // 128: tfcluster.v1.TaskManifest
+	(*NCCLChoice)(nil),           // 129: tfcluster.v1.NCCLChoice
+	(*TakeSnapshot)(nil),         // 130: tfcluster.v1.TakeSnapshot
+	(*CollectivePort)(nil),       // 131: tfcluster.v1.CollectivePort
+	(*GitCommit)(nil),            // 132: tfcluster.v1.GitCommit
+	(*RunManifest)(nil),          // 133: tfcluster.v1.RunManifest
+	(*StacksRequest)(nil),        // 134: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 135: tfcluster.v1.WhyRequest
+	(*FabricRequest)(nil),        // 136: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 137: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 138: tfcluster.v1.WhyReply
+	(*FabricReply)(nil),          // 139: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -10012,11 +9881,11 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
 	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
 	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	126, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
+	125, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
 	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
 	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	127, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
+	126, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
 	8,   // 15: tfcluster.v1.Hello.unsent:type_name -> tfcluster.v1.RunningTask
 	10,  // 16: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
 	11,  // 17: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
@@ -10031,9 +9900,9 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 26: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 27: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 28: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	128, // 29: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
-	129, // 30: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
-	130, // 31: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	127, // 29: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	128, // 30: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
+	129, // 31: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
 	112, // 32: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	25,  // 33: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
 	113, // 34: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
@@ -10047,7 +9916,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	43,  // 42: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
 	44,  // 43: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
 	45,  // 44: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	131, // 45: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	130, // 45: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
 	30,  // 46: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
 	114, // 47: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	32,  // 48: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
@@ -10059,7 +9928,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	31,  // 54: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 55: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
 	76,  // 56: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	132, // 57: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
+	131, // 57: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
 	0,   // 58: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
 	38,  // 59: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
 	38,  // 60: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
@@ -10089,107 +9958,106 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	26,  // 84: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
 	63,  // 85: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
 	37,  // 86: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	133, // 87: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
+	132, // 87: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
 	31,  // 88: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
 	76,  // 89: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 90: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	119, // 91: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 92: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 93: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 94: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 95: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 96: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 97: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 98: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 99: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 100: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 101: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 102: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 103: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 104: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	120, // 105: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	130, // 106: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 107: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 108: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	121, // 109: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	122, // 110: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 111: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	123, // 112: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 113: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 114: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	124, // 115: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
-	9,   // 116: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 117: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 118: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 119: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 120: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 121: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 122: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 123: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 124: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 125: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	125, // 126: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 127: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	134, // 128: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
-	3,   // 129: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 130: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 131: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 132: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 133: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 134: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 135: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 136: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 137: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 138: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 139: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 140: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	135, // 141: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	136, // 142: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
-	75,  // 143: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 144: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 145: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 146: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 147: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 148: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 149: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 150: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 151: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 152: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	137, // 153: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 154: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 155: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 156: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 157: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 158: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 159: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 160: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 161: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 162: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 163: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 164: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 165: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 166: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 167: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	138, // 168: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	139, // 169: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
-	77,  // 170: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 171: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 172: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 173: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 174: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 175: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 176: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 177: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 178: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 179: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	140, // 180: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 181: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 182: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	156, // [156:183] is the sub-list for method output_type
-	129, // [129:156] is the sub-list for method input_type
-	129, // [129:129] is the sub-list for extension type_name
-	129, // [129:129] is the sub-list for extension extendee
-	0,   // [0:129] is the sub-list for field type_name
+	118, // 90: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	81,  // 91: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	84,  // 92: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	26,  // 93: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	80,  // 94: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	81,  // 95: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	26,  // 96: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 97: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 98: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	83,  // 99: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 100: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	82,  // 101: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	84,  // 102: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 103: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	119, // 104: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	129, // 105: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	84,  // 106: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 107: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	120, // 108: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	121, // 109: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	48,  // 110: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	122, // 111: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	81,  // 112: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	93,  // 113: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	123, // 114: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
+	9,   // 115: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	84,  // 116: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	105, // 117: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	106, // 118: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	107, // 119: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	108, // 120: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	109, // 121: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	110, // 122: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 123: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	111, // 124: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	124, // 125: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 126: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	133, // 127: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
+	3,   // 128: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 129: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 130: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 131: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 132: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 133: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 134: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 135: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 136: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 137: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	70,  // 138: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	71,  // 139: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	134, // 140: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	135, // 141: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	75,  // 142: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	78,  // 143: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	85,  // 144: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	86,  // 145: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	88,  // 146: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	90,  // 147: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	91,  // 148: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	94,  // 149: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	96,  // 150: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	98,  // 151: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	136, // 152: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	102, // 153: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	100, // 154: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	28,  // 155: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 156: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 157: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 158: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 159: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 160: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 161: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 162: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 163: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	74,  // 164: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 165: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 166: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	137, // 167: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	138, // 168: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	77,  // 169: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	79,  // 170: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	81,  // 171: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	87,  // 172: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	89,  // 173: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	81,  // 174: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	92,  // 175: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	95,  // 176: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	97,  // 177: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	99,  // 178: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	139, // 179: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	103, // 180: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	101, // 181: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	155, // [155:182] is the sub-list for method output_type
+	128, // [128:155] is the sub-list for method input_type
+	128, // [128:128] is the sub-list for extension type_name
+	128, // [128:128] is the sub-list for extension extendee
+	0,   // [0:128] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -10254,7 +10122,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   123,
+			NumMessages:   122,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

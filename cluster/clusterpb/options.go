@@ -28,19 +28,3 @@ func (x *RunOptions) JSON() (json.RawMessage, error) {
 	}
 	return b, nil
 }
-
-// WithOptions returns the request with its options in Options. Clients before protocol 2 set a field of
-// the request for each option; nothing else reads those fields.
-func (x *StartRequest) WithOptions() *StartRequest {
-	if x == nil || x.GetOptions() != nil {
-		return x
-	}
-	return &StartRequest{
-		Program: x.GetProgram(), Again: x.GetAgain(), Replace: x.GetReplace(), Given: x.GetGiven(),
-		Options: &RunOptions{
-			Mode: x.GetMode(), Epochs: x.GetEpochs(), Env: x.GetEnv(), Callback: x.GetCallback(), KerasPatch: x.GetKerasPatch(),
-			Resume: x.GetResume(), MaxRestarts: x.GetMaxRestarts(), StepTimeoutMillis: x.GetStepTimeoutMillis(), RunTimeoutMillis: x.GetRunTimeoutMillis(),
-			WorkingDir: x.GetWorkingDir(), StartIn: x.GetStartIn(),
-		},
-	}
-}

@@ -62,7 +62,6 @@ func New(cfg Config) *Coordinator {
 	if cfg.Hooks.SaveState == nil {
 		cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return nil }
 	}
-	cfg.Begin = cfg.Begin.WithOptions()
 	c := &Coordinator{
 		eventLoop: eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}},
 		subs:      subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panelStream]struct{}{}},

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
 // TestAgain: the last program runs with the options of the new start, but as what and where
@@ -67,31 +66,6 @@ func TestOptionsReachAgents(t *testing.T) {
 	})
 	if launches != 1 {
 		t.Errorf("it is launched %d times", launches)
-	}
-}
-
-// TestOlderClients: what a client of an earlier version asks for, now or in what a cluster was
-// made for, is done.
-func TestOlderClients(t *testing.T) {
-	t.Parallel()
-	//nolint:staticcheck // an earlier version's
-	old := &clusterpb.StartRequest{MaxRestarts: 2, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
-	begun := coordinate(t, true, func(cfg *Config) { cfg.Begin = old })
-	if err := begun.awaitAutoStart(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	asked := coordinate(t, true)
-	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
-	stream.every = func(*clusterpb.StartUpdate) { asked.post(func() { asked.handle(lifecycle.ResetRequested{}) }) }
-	if err := asked.Control().(*control).Start(old, stream); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]*coordinated{"begun by itself": begun, "asked for": asked} {
-		c.do(func() {
-			if got := c.runs.program.GetOptions().GetMaxRestarts(); got != 2 || c.runs.current().status.GetMaxRestarts() != 2 {
-				t.Errorf("%s: %d restarts, and the record is %v", name, got, c.runs.current().status)
-			}
-		})
 	}
 }
 

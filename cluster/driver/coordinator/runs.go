@@ -44,7 +44,7 @@ func newRuns(cfg *Config) runs {
 		r.cluster = cfg.Authority.ID()
 	}
 	if cfg.Begin == nil && cfg.Recovered.StartRun == cfg.LastRun {
-		r.autoStart = cfg.Recovered.Start.WithOptions() // otherwise the last run was not to be restarted
+		r.autoStart = cfg.Recovered.Start // otherwise the last run was not to be restarted
 	}
 	if cfg.Recovered.Saved == nil {
 		r.others = max(cfg.Earlier, cfg.LastRun)

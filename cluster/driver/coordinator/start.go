@@ -38,7 +38,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 	if err := c.call(ctx, func() { told = c.notes.total() }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	rec, err := c.startRun(ctx, req.WithOptions())
+	rec, err := c.startRun(ctx, req)
 	if err != nil {
 		return err
 	}
