@@ -40,7 +40,7 @@ func runKernel(ctx context.Context, args []string) error {
 		*interpreter = findPython()
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	n, err := newNotebook(ctx, *file, *interpreter)
+	n, err := newNotebook(ctx, *file, *interpreter, log)
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,12 @@ type notebook struct {
 	path    string // of the Python package
 	binary  string
 	ctx     context.Context
+	log     *slog.Logger
 }
 
 var _ kernel.Interceptor = (*notebook)(nil)
 
-func newNotebook(ctx context.Context, connectionFile, interpreter string) (*notebook, error) {
+func newNotebook(ctx context.Context, connectionFile, interpreter string, log *slog.Logger) (*notebook, error) {
 	path, err := packagePath()
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 		s.Close()
 		return nil, err
 	}
-	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx}, nil
+	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx, log: log}, nil
 }
 
 // sessionOptions returns the options of a notebook's session. TensorBoard runs in the notebook's Python
@@ -202,14 +203,12 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	}
 	ctx, cancel := context.WithCancel(n.ctx)
 	messages := make(chan json.RawMessage, commBacklog)
-	c.OnMessage = func(data map[string]any) {
-		raw, err := json.Marshal(data)
-		if err != nil {
-			return
-		}
+	c.OnMessage = func(data json.RawMessage) {
 		select {
-		case messages <- raw:
-		default: // messages beyond the backlog are dropped
+		case messages <- data:
+		default: // the panel's server has had no time for the others
+			n.log.Warn("a message of the panel is dropped: this host is too busy to read the panel's messages; reload the page if it does not change",
+				"waiting", commBacklog, "message", string(data[:min(len(data), 200)]))
 		}
 	}
 	c.OnClose = cancel

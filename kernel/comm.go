@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"encoding/json"
+
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
@@ -10,11 +12,10 @@ import (
 type Comm struct {
 	// Static after construction.
 	ID, Target string
-	Data       map[string]any // data of comm_open
 	k          *Kernel
 	parent     []byte
 
-	OnMessage func(data map[string]any)
+	OnMessage func(data json.RawMessage) // a JSON object
 	OnClose   func()
 }
 
@@ -31,7 +32,7 @@ func (c *Comm) Close() {
 	delete(c.k.comms, c.ID)
 	c.k.mu.Unlock()
 	if open {
-		c.k.publish("comm_close", c.parent, wire.CommData{CommID: c.ID, Data: map[string]any{}})
+		c.k.publish("comm_close", c.parent, wire.CommMessage{CommID: c.ID, Data: struct{}{}})
 	}
 }
 
@@ -70,7 +71,7 @@ func (k *Kernel) openComm(m *wire.Message) bool {
 	if m.Unmarshal(&open) != nil || open.CommID == "" {
 		return false
 	}
-	c := &Comm{ID: open.CommID, Target: open.Target, Data: open.Data, k: k, parent: m.RawHeader()}
+	c := &Comm{ID: open.CommID, Target: open.Target, k: k, parent: m.RawHeader()}
 	if !k.cfg.Interceptor.OpenComm(c) {
 		return false
 	}
@@ -81,7 +82,7 @@ func (k *Kernel) openComm(m *wire.Message) bool {
 	}
 	k.mu.Unlock()
 	if full {
-		k.publish("comm_close", m.RawHeader(), wire.CommData{CommID: open.CommID, Data: map[string]any{}})
+		k.publish("comm_close", m.RawHeader(), wire.CommMessage{CommID: open.CommID, Data: struct{}{}})
 		c.closed()
 	}
 	return true

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"runtime/debug"
 )
@@ -56,7 +57,7 @@ func (g guarded) Shutdown(ctx context.Context, restart bool) {
 }
 
 // message calls OnMessage, if there is one.
-func (c *Comm) message(data map[string]any) {
+func (c *Comm) message(data json.RawMessage) {
 	defer guarded{log: c.k.log}.recovered("OnMessage")
 	if c.OnMessage != nil {
 		c.OnMessage(data)

@@ -1,6 +1,7 @@
 package kerneltest_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -287,11 +288,11 @@ func TestCommDuringCell(t *testing.T) {
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	busy := f.Execute("input()")
 	f.Begin(busy)
-	open := f.Send("comm_open", wire.CommOpen{CommID: "c1", Target: "toy", Data: map[string]any{}})
-	f.Send("comm_msg", wire.CommData{CommID: "c1", Data: map[string]any{"x": 1.0}})
+	open := f.Send("comm_open", wire.CommOpen{CommID: "c1", Target: "toy", Data: json.RawMessage("{}")})
+	f.Send("comm_msg", wire.CommData{CommID: "c1", Data: json.RawMessage(`{"x":1.5}`)})
 	var data wire.CommData
-	if err := f.Pub("comm_msg", open).Unmarshal(&data); err != nil || data.Data["x"] != 1.0 {
-		t.Errorf("echo %+v %v", data, err)
+	if err := f.Pub("comm_msg", open).Unmarshal(&data); err != nil || string(data.Data) != `{"x":1.5}` {
+		t.Errorf("echo %s %v", data.Data, err)
 	}
 	f.Input(busy, "")
 	f.Until(busy)

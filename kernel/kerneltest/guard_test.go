@@ -2,6 +2,7 @@ package kerneltest_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/kernel"
@@ -24,7 +25,7 @@ func (p panicky) OpenComm(c *kernel.Comm) bool {
 	if c.Target == "panics" {
 		panic("OpenComm")
 	}
-	c.OnMessage = func(map[string]any) { panic("OnMessage") }
+	c.OnMessage = func(json.RawMessage) { panic("OnMessage") }
 	c.OnClose = func() { panic("OnClose") }
 	return c.Target == "toy"
 }
@@ -41,10 +42,10 @@ func TestInterceptorPanics(t *testing.T) {
 		f.Reply(kind+"_reply", id)
 		f.Until(id)
 	}
-	f.Send("comm_open", wire.CommOpen{CommID: "taken", Target: "toy", Data: map[string]any{}})
-	f.Send("comm_msg", wire.CommData{CommID: "taken", Data: map[string]any{}})
-	f.Send("comm_close", wire.CommData{CommID: "taken", Data: map[string]any{}})
-	f.Until(f.Send("comm_open", wire.CommOpen{CommID: "left", Target: "panics", Data: map[string]any{}}))
+	f.Send("comm_open", wire.CommOpen{CommID: "taken", Target: "toy", Data: json.RawMessage("{}")})
+	f.Send("comm_msg", wire.CommData{CommID: "taken", Data: json.RawMessage("{}")})
+	f.Send("comm_close", wire.CommData{CommID: "taken", Data: json.RawMessage("{}")})
+	f.Until(f.Send("comm_open", wire.CommOpen{CommID: "left", Target: "panics", Data: json.RawMessage("{}")}))
 	if r, _ := f.Run("1"); r.Status != "ok" {
 		t.Errorf("%+v", r)
 	}

@@ -4,6 +4,7 @@ package kerneltest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -109,7 +110,7 @@ func (*Toy) OpenComm(c *kernel.Comm) bool {
 	if c.Target != "toy" {
 		return false
 	}
-	c.OnMessage = func(data map[string]any) { c.Send(data) }
+	c.OnMessage = func(data json.RawMessage) { c.Send(data) }
 	return true
 }
 

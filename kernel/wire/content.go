@@ -1,5 +1,7 @@
 package wire
 
+import "encoding/json"
+
 // ExecuteRequest is the content of execute_request.
 type ExecuteRequest struct {
 	Code            string         `json:"code"`
@@ -94,15 +96,15 @@ type CursorRequest struct {
 
 // CommOpen is the content of comm_open.
 type CommOpen struct {
-	CommID string         `json:"comm_id"`
-	Target string         `json:"target_name"`
-	Data   map[string]any `json:"data"`
+	CommID string          `json:"comm_id"`
+	Target string          `json:"target_name"`
+	Data   json.RawMessage `json:"data"`
 }
 
 // CommData is the content of comm_msg and comm_close.
 type CommData struct {
-	CommID string         `json:"comm_id"`
-	Data   map[string]any `json:"data"`
+	CommID string          `json:"comm_id"`
+	Data   json.RawMessage `json:"data"`
 }
 
 // CommMessage is the content of a comm_msg that the kernel sends.

@@ -95,6 +95,13 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 	return nil
 }
 
+// discard removes the folder of a run that was planned and does not begin.
+func (c *Coordinator) discard(p *runPlan) {
+	if err := os.RemoveAll(c.files.localPath(p.status.GetDir())); err != nil {
+		c.log.Warn("the folder of a run that has not begun cannot be removed, and stays without a record", "err", err)
+	}
+}
+
 // copyCheckpoints copies a run's checkpoints into the folder of another run, which is renamed when they are complete, and
 // sets aside those that not every rank has saved; notes are for users.
 func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, run int32, into string) (notes []string, err error) {

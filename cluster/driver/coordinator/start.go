@@ -112,10 +112,17 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 	}
 	if err != nil {
 		c.post(func() { c.runs.planning = false })
+		c.discard(plan)
 		return nil, err
 	}
+	return c.beginRun(ctx, plan, continues)
+}
+
+// beginRun starts a planned run. If the cluster is being released, it drops the plan and the run's folder: nothing would
+// write a record there.
+func (c *Coordinator) beginRun(ctx context.Context, plan *runPlan, continues int32) (*record, error) {
 	// Independent of the client's context: a plan is either started or dropped.
-	return ask(context.WithoutCancel(ctx), &c.eventLoop, func() (*record, error) {
+	rec, err := ask(context.WithoutCancel(ctx), &c.eventLoop, func() (*record, error) {
 		c.runs.planning = false
 		if c.lc.State() != lifecycle.Ready {
 			return nil, status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
@@ -126,6 +133,11 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 		}
 		return c.startPlanned(plan), nil
 	})
+	if err != nil {
+		c.discard(plan)
+		return nil, err
+	}
+	return rec, nil
 }
 
 // runPlan is a run that is being prepared.

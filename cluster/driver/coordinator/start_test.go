@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -87,5 +89,28 @@ func TestShutdownBeforeRun(t *testing.T) {
 	}
 	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{Force: true}, stream); err != nil {
 		t.Errorf("by force it answers %v", err)
+	}
+}
+
+// TestReleasedBeforeItBegins: a run that was planned leaves no folder when the cluster is released before it begins.
+func TestReleasedBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	ctx := within(t)
+	plan, err := ask(ctx, &c.eventLoop, func() (*runPlan, error) {
+		return c.plan(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.files.folders(ctx, plan); err != nil {
+		t.Fatal(err)
+	}
+	c.do(func() { c.handle(lifecycle.ShutdownRequested{Reason: "a test"}) })
+	if rec, err := c.beginRun(ctx, plan, 0); err == nil {
+		t.Errorf("run %d begins in a cluster that is released", rec.status.GetId())
+	}
+	if left, err := os.ReadDir(c.files.Dir); err != nil || len(left) > 0 {
+		t.Errorf("in the cluster's folder are %v: %v", left, err)
 	}
 }

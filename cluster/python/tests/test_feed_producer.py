@@ -14,7 +14,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -289,6 +289,46 @@ def test_carried(tmp_path: pathlib.Path) -> None:
     assert driver.heard[:2] == ["tfcluster-feed", ("produce", 1, "secret")]
     rows = driver.heard[2:]
     assert sum(rows) == 7001 and len(rows) > 3  # cut to slots of 16 kB
+
+
+class Paired(feed_link.Carried):
+    """A carried connection to a socket of this process."""
+
+    def _connected(self, route: Any) -> Any:
+        return route["socket"]
+
+
+def test_another_thread_sends_beside_a_batch() -> None:
+    """What follows "put" is the batch, whatever other threads send."""
+    ours, theirs = socket.socketpair()
+    link = Paired({"address": "x", "socket": ours})
+    slot = link.memory({"size": 1 << 20, "slots": 1}, writable=True).slot(0)
+    batches, others = 50, 2000
+
+    def put() -> None:
+        for n in range(batches):
+            slot[:] = bytes([n]) * len(slot)
+            link.send("put", slot=0, bytes=len(slot), rows=n)
+
+    def free() -> None:
+        for n in range(others):
+            link.send("taken", slot=n)
+
+    threads = [threading.Thread(target=work) for work in (put, free)]
+    for thread in threads:
+        thread.start()
+    heard = {"put": 0, "taken": 0}
+    with theirs.makefile("rb") as lines:
+        for _ in range(batches + others):
+            message = json.loads(lines.readline())
+            heard[message["op"]] += 1
+            if message["op"] == "put":
+                assert lines.read(message["bytes"]) == bytes([message["rows"]]) * message["bytes"]
+    for thread in threads:
+        thread.join()
+    assert heard == {"put": batches, "taken": others}
+    link.close()
+    theirs.close()
 
 
 def test_another_driver(tmp_path: pathlib.Path) -> None:

@@ -74,7 +74,7 @@ class Link:
         self.send_line(json.dumps({"op": op, **fields}).encode() + b"\n")
 
     def send_line(self, line: bytes) -> None:
-        """Sends a line of JSON. A finalizer may run inside of another call: then that call sends it."""
+        """Sends a line of JSON and what follows it. Where another call is sending, that call sends it."""
         self._outbox.append(line)
         while self._outbox and self._sending.acquire(blocking=False):
             try:
@@ -151,10 +151,7 @@ class Memory:
 
 
 class Carried(Link):
-    """A connection to a holder on another host, which the driver carries.
-
-    Batches follow the lines, so that one thread alone sends.
-    """
+    """A connection to a holder on another host, which the driver carries: batches follow their lines."""
 
     def __init__(self, route: Mapping[str, str]) -> None:
         self._peer = f"the driver at {route['address']}, which carries the connection to an executor,"
@@ -184,11 +181,11 @@ class Carried(Link):
         self._received += data
 
     def send(self, op: str, **fields: Any) -> None:
-        """Sends a message; the content of the slot follows "put"."""
-        super().send(op, **fields)
+        """Sends a message; the content of the slot follows "put", before any other thread's message."""
+        line = json.dumps({"op": op, **fields}).encode() + b"\n"
         if op == "put" and self._slots is not None:
-            with contextlib.suppress(OSError):  # the next read reports that the connection is lost
-                self._socket.sendall(self._slots.slot(0)[: fields["bytes"]])
+            line = b"".join((line, self._slots.slot(0)[: fields["bytes"]]))
+        self.send_line(line)
 
     def receive(self) -> dict[str, Any]:
         """Waits for the next message; Stopped if the holder takes no more or the connection is lost."""
