@@ -50,23 +50,36 @@ func (t *Table) VerbUsage(name string, shell bool) (string, error) {
 		b.WriteString(" " + v.Long)
 	}
 	b.WriteString("\n")
-	group := ""
-	for i := range v.Options {
-		o := &v.Options[i]
-		if o.Group != group || i == 0 {
-			if o.Group == "" {
-				b.WriteString("\n")
-			} else {
-				b.WriteString("\n" + o.Group + ":\n")
-			}
-			group = o.Group
-		}
-		b.WriteString(optionLine(o))
-	}
+	b.WriteString(optionLines(v.Options))
 	if v.Example != "" {
 		b.WriteString("\nFor example: " + prefix(shell) + v.Example + "\n")
 	}
 	return b.String(), nil
+}
+
+// optionLines returns the lines of options: the common ones first, then those of each group below its heading.
+func optionLines(options []Option) string {
+	var b, rest strings.Builder
+	group, first := "", true
+	for i := range options {
+		switch o := &options[i]; {
+		case o.Common:
+			b.WriteString(optionLine(o))
+		case o.Group != group || first:
+			heading := "\n"
+			if o.Group != "" {
+				heading += o.Group + ":\n"
+			}
+			rest.WriteString(heading + optionLine(o))
+			group, first = o.Group, false
+		default:
+			rest.WriteString(optionLine(o))
+		}
+	}
+	if b.Len() == 0 {
+		return rest.String()
+	}
+	return "\n" + b.String() + rest.String()
 }
 
 func optionLine(o *Option) string {

@@ -49,6 +49,7 @@ type Option struct {
 	Engine  string  // key in the request to the backend; "": the option is not passed to it
 	Only    string  // backends that have this option; "": all
 	Group   string  // heading in help, "" = the verb's own
+	Common  bool    // listed first in help, without its group's heading
 	PerRole PerRole // whether there is a form for one role: --ps-memory
 }
 

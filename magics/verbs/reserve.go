@@ -29,18 +29,18 @@ func reserveVerb(engines cluster.Engines) row {
 }
 
 func reserveOptions(engines cluster.Engines) []command.Option {
-	const res, rol, env, eng, life = "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
+	const more, res, rol, env, eng, life = "More roles", "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
 	before := []command.Option{
-		{Name: "backend", Kind: command.KindChoice, Choices: engines.Names(), Default: defaultEngine(engines), Help: "where executors run"},
-		{Name: "workers", Kind: command.KindCount, Max: command.MaxExecutors, Default: "2", Help: "workers"},
-		{Name: "ps", Kind: command.KindCount, Max: command.MaxExecutors, Default: "0", Help: "parameter servers, for ParameterServerStrategy"},
-		{Name: "chief", Kind: command.KindFlag, Help: "one executor more, the chief"},
-		{Name: "evaluator", Kind: command.KindFlag, Help: "one executor more, which evaluates checkpoints"},
-		{Name: "role", Kind: command.KindRoleCount, Repeat: true, Help: "executors of a role of your own"},
+		{Name: "backend", Kind: command.KindChoice, Common: true, Choices: engines.Names(), Default: defaultEngine(engines), Help: "where executors run"},
+		{Name: "workers", Kind: command.KindCount, Common: true, Max: command.MaxExecutors, Default: "2", Help: "workers"},
+		{Name: "ps", Kind: command.KindCount, Common: true, Max: command.MaxExecutors, Default: "0", Help: "parameter servers, for ParameterServerStrategy"},
+		{Name: "chief", Kind: command.KindFlag, Common: true, Help: "one executor more, the chief"},
+		{Name: "evaluator", Kind: command.KindFlag, Group: more, Help: "one executor more, which evaluates checkpoints"},
+		{Name: "role", Kind: command.KindRoleCount, Repeat: true, Group: more, Help: "executors of a role of your own"},
 
-		{Name: "gpus", Kind: command.KindCount, Max: 64, PerRole: command.AlsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
+		{Name: "gpus", Kind: command.KindCount, Common: true, Max: 64, PerRole: command.AlsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
 		{Name: "cpus", Kind: command.KindNumber, Max: 4096, PerRole: command.AlsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
-		{Name: "memory", Kind: command.KindSize, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
+		{Name: "memory", Kind: command.KindSize, Common: true, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
 		{Name: "feed-memory", Kind: command.KindSize, Default: "64m", Group: res, Help: "shared memory of each task that train, evaluate or inference feeds; part of its --memory"},
 		{Name: "node-label", Kind: command.KindText, Only: strings.Join(engines.NamesOf(func(e cluster.Engine) bool { return e.NodeLabels }), " "), PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
 
@@ -51,9 +51,9 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 
 		{Name: "framework", Kind: command.KindChoice, Choices: cluster.Frameworks(), Default: cluster.TensorFlow, Group: env, Help: "by what tasks find one another: TF_CONFIG, MASTER_ADDR and RANK, or JAX_COORDINATOR_ADDRESS; with none a program that is not Python's is a command"},
 		{Name: "python", Kind: command.KindPath, Group: env, Help: "interpreter of the tasks; default: the notebook's"},
-		{Name: "venv", Kind: command.KindPath, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
+		{Name: "venv", Kind: command.KindPath, Common: true, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
 		{Name: "py-files", Kind: command.KindPath, Repeat: true, Group: env, Help: "Python files, packages or zips for the tasks, read again at each start"},
-		{Name: "files", Kind: command.KindPath, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
+		{Name: "files", Kind: command.KindPath, Common: true, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
 		{Name: "env", Kind: command.KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
 		{Name: "no-zygote", Kind: command.KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
 	}
@@ -63,8 +63,8 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 		{Name: "reserve-timeout", Kind: command.KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
 		{Name: "timeout", Kind: command.KindDuration, Group: life, Help: "the same as --reserve-timeout"},
 		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
-		{Name: "name", Kind: command.KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
-		{Name: "dir", Kind: command.KindPath, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
+		{Name: "name", Kind: command.KindCluster, Common: true, Group: life, Help: "name of the cluster; default: local-1, …"},
+		{Name: "dir", Kind: command.KindPath, Common: true, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
 		{Name: "retention", Kind: command.KindIdle, Meta: "T|never", Default: "30d", Group: life, Help: "in the default folder on HDFS, remove runs that are older and whose programs left no files; see history --prune"},
 		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
 		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
