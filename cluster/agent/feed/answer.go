@@ -50,73 +50,73 @@ func (o *owing) owe(source origin, begin, end int64) int64 {
 }
 
 // answer serves the program's connection for results until it ends.
-func (i *Intake) answer(peer *peer, lines lineReader) {
-	i.mu.Lock()
-	if i.closed || i.answerer != nil {
-		i.mu.Unlock()
+func (h *Holder) answer(peer *peer, lines lineReader) {
+	h.mu.Lock()
+	if h.closed || h.answerer != nil {
+		h.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: "another connection of this task gives results"}, nil)
 		return
 	}
 	a := &answerer{peer: peer, granted: map[int]bool{}}
-	i.answerer = a
-	where, file := i.segmentFile()
+	h.answerer = a
+	where, file := h.segmentFile()
 	peer.send(message{Op: "segment", place: where}, file)
-	i.mu.Unlock()
+	h.mu.Unlock()
 	for {
 		m, err := lines.read()
-		if err != nil || !i.fromAnswerer(a, m) {
+		if err != nil || !h.fromAnswerer(a, m) {
 			break
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.answerer = nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answerer = nil
 	for s := range a.granted {
-		i.slots[s] = slot{}
+		h.slots[s] = slot{}
 	}
-	i.grantSlots()
+	h.grantSlots()
 }
 
 // fromAnswerer obeys a message of the program. It returns false if the program breaks the protocol.
-func (i *Intake) fromAnswerer(a *answerer, m message) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+func (h *Holder) fromAnswerer(a *answerer, m message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch m.Op {
 	case "slot":
 		a.wants++
-		i.grantSlots()
+		h.grantSlots()
 		return true
 	case "put":
-		if !a.granted[m.Slot] || m.Bytes < 1 || m.Bytes > i.seg.Layout().SlotSize(m.Slot) {
+		if !a.granted[m.Slot] || m.Bytes < 1 || m.Bytes > h.seg.Layout().SlotSize(m.Slot) {
 			return false
 		}
 		delete(a.granted, m.Slot)
-		return i.giveResults(m)
+		return h.giveResults(m)
 	}
 	return false
 }
 
 // giveResults sends a producer the place of results of its records. Results without a producer are dropped. It
 // returns false if the results are of other records than those that the program owes.
-func (i *Intake) giveResults(m message) bool {
+func (h *Holder) giveResults(m message) bool {
 	var d *debt
-	if i.feed != nil && i.feed.id == m.Feed {
-		d = i.feed.owed[m.Piece]
+	if h.feed != nil && h.feed.id == m.Feed {
+		d = h.feed.owed[m.Piece]
 	}
 	if d == nil { // its producer, or its feed, has ended
-		i.slots[m.Slot] = slot{}
-		i.grantSlots()
+		h.slots[m.Slot] = slot{}
+		h.grantSlots()
 		return true
 	}
 	if m.Begin != d.begin || m.End <= m.Begin || m.End > d.end {
-		i.slots[m.Slot] = slot{}
+		h.slots[m.Slot] = slot{}
 		return false
 	}
 	if d.begin = m.End; d.begin == d.end {
-		delete(i.feed.owed, m.Piece)
+		delete(h.feed.owed, m.Piece)
 	}
-	i.slots[m.Slot] = slot{state: returned, bytes: m.Bytes, to: d.source.producer}
-	i.producers[d.source.producer].peer.send(message{
+	h.slots[m.Slot] = slot{state: returned, bytes: m.Bytes, to: d.source.producer}
+	h.producers[d.source.producer].peer.send(message{
 		Op: "results", place: place{Slot: m.Slot, Bytes: m.Bytes}, records: records{Piece: d.source.number, Begin: m.Begin, End: m.End},
 	}, nil)
 	return true
@@ -124,48 +124,48 @@ func (i *Intake) giveResults(m message) bool {
 
 // grantForResults grants the program a free slot for results, if it waits for one and has less than its share. It
 // reports whether it did. Caller holds mu.
-func (i *Intake) grantForResults(free, at, returned int) bool {
-	a := i.answerer
+func (h *Holder) grantForResults(free, at, returned int) bool {
+	a := h.answerer
 	if a == nil || a.wants < 1 || free < 1 || returned+len(a.granted) >= keptForResults {
 		return false
 	}
 	a.wants--
 	a.granted[at] = true
-	i.slots[at].state = granted
+	h.slots[at].state = granted
 	a.peer.send(message{Op: "slot", place: place{Slot: at}}, nil)
 	return true
 }
 
 // kept returns the number of free slots that are kept for results.
-func (i *Intake) kept(returned int) int {
-	if i.feed == nil || !i.feed.answers {
+func (h *Holder) kept(returned int) int {
+	if h.feed == nil || !h.feed.answers {
 		return 0
 	}
-	if i.answerer != nil {
-		returned += len(i.answerer.granted)
+	if h.answerer != nil {
+		returned += len(h.answerer.granted)
 	}
 	return max(0, keptForResults-returned)
 }
 
 // taken frees a slot after its producer has read the results in it. It returns false if the slot had none for the
 // producer.
-func (i *Intake) taken(p *producer, s int) bool {
-	if !i.hasResults(p, s) {
+func (h *Holder) taken(p *producer, s int) bool {
+	if !h.hasResults(p, s) {
 		return false
 	}
-	i.slots[s] = slot{}
-	i.grantSlots()
+	h.slots[s] = slot{}
+	h.grantSlots()
 	return true
 }
 
 // hasResults reports whether a slot has results for a producer.
-func (i *Intake) hasResults(p *producer, s int) bool {
-	return s >= 0 && s < len(i.slots) && i.slots[s].state == returned && i.slots[s].to == p.id
+func (h *Holder) hasResults(p *producer, s int) bool {
+	return s >= 0 && s < len(h.slots) && h.slots[s].state == returned && h.slots[s].to == p.id
 }
 
 // unanswered removes the results that a producer waited for, after the producer has ended. It drops the producer's
 // records that the program does not have yet, and results of the others when they come.
-func (i *Intake) unanswered(f *reading, p *producer) {
+func (h *Holder) unanswered(f *reading, p *producer) {
 	if !f.answers {
 		return
 	}
@@ -174,12 +174,12 @@ func (i *Intake) unanswered(f *reading, p *producer) {
 			delete(f.owed, number)
 		}
 	}
-	for s := range i.slots {
-		if i.slots[s].state == returned && i.slots[s].to == p.id {
-			i.slots[s] = slot{}
+	for s := range h.slots {
+		if h.slots[s].state == returned && h.slots[s].to == p.id {
+			h.slots[s] = slot{}
 		}
 	}
-	if f != i.feed {
+	if f != h.feed {
 		return // its queue was dropped at the beginning of the next feed
 	}
 	rest := f.queue[:0]
@@ -189,19 +189,19 @@ func (i *Intake) unanswered(f *reading, p *producer) {
 			continue
 		}
 		f.epoch(q.epoch).held.Received -= q.end - q.begin
-		i.changed(q.epoch)
-		i.drop(q)
+		h.changed(q.epoch)
+		h.drop(q)
 	}
 	f.queue = rest
 }
 
 // flush informs the program that no record comes before it gives results. That is so when every producer has put all
 // its records and waits. The program is informed once, as the answer to "next". flush reports whether it did that.
-func (i *Intake) flush(f *reading, c *consumer) bool {
+func (h *Holder) flush(f *reading, c *consumer) bool {
 	if !f.answers || !f.fresh || len(f.owed) == 0 {
 		return false
 	}
-	for _, p := range i.producers {
+	for _, p := range h.producers {
 		if p.leased && !p.ended && !p.done {
 			return false
 		}

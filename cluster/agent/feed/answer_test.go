@@ -29,7 +29,7 @@ type client struct {
 	lines lineReader
 }
 
-func dial(t *testing.T, in *Intake, hello message) *client {
+func dial(t *testing.T, in *Holder, hello message) *client {
 	path, _ := in.Socket()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -63,14 +63,14 @@ func (c *client) expect(op string) message {
 }
 
 // order gives the holder an order of the driver.
-func order(in *Intake, o *clusterpb.HolderOrder) {
+func order(in *Holder, o *clusterpb.HolderOrder) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.obey(o)
 }
 
 // open opens a holder during inference, with its program.
-func open(t *testing.T) (in *Intake, program, answers *client) {
+func open(t *testing.T) (in *Holder, program, answers *client) {
 	in, err := Open(t.Context(), Config{Task: "worker:1", Socket: filepath.Join(t.TempDir(), "s"), Client: noDriver{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -84,14 +84,14 @@ func open(t *testing.T) (in *Intake, program, answers *client) {
 }
 
 // begin begins inference.
-func begin(in *Intake, program *client) {
+func begin(in *Holder, program *client) {
 	order(in, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: 1, Key: "k", Plan: `{"mode":"inference"}`}}})
 	program.expect("feed")
 	program.send(message{Op: "read", Feed: 1})
 }
 
 // produce connects a producer and grants its lease. number is the holder's number of the producer.
-func produce(t *testing.T, in *Intake, number int64) *client {
+func produce(t *testing.T, in *Holder, number int64) *client {
 	p := dial(t, in, message{Op: "produce", Feed: 1, Key: "k"})
 	for there := false; !there; time.Sleep(time.Millisecond) {
 		in.mu.Lock()

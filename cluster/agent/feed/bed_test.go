@@ -92,7 +92,7 @@ func (d *fakeDriver) Receive(_ *clusterpb.FeedReceiver, stream grpc.ServerStream
 type bed struct {
 	*fakeDriver
 	t   testing.TB
-	in  *Intake
+	in  *Holder
 	key string // of the program
 }
 
@@ -115,7 +115,7 @@ func newBed(t testing.TB) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "intake") // a socket's path is short
+	dir, err := os.MkdirTemp("/tmp", "holder") // a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,25 +17,25 @@ import (
 const carryChunk = 256 << 10
 
 // carry serves a producer on another host until it ends. The driver carries its connection.
-func (i *Intake) carry(ctx context.Context, connection int64) {
-	stream, err := i.cfg.Client.Carry(ctx)
+func (h *Holder) carry(ctx context.Context, connection int64) {
+	stream, err := h.cfg.Client.Carry(ctx)
 	if err == nil {
 		err = stream.Send(&clusterpb.FeedBytes{Connection: connection})
 	}
 	if err != nil {
-		i.cfg.Log.Info("a task of Spark on another host cannot feed this task, because the driver does not answer or the feed is over", "task", i.cfg.Task, "err", clusterpb.Plain(err))
+		h.cfg.Log.Info("a task of Spark on another host cannot feed this task, because the driver does not answer or the feed is over", "task", h.cfg.Task, "err", clusterpb.Plain(err))
 		return // the driver closes the producer's connection
 	}
 	ours, theirs, err := unixsock.Pair()
 	if err != nil {
-		i.cfg.Log.Warn("a task of Spark on another host cannot feed this task; it fails with this error", "task", i.cfg.Task, "err", err)
-		refuse(stream, fmt.Sprintf("the executor of %s on %s cannot take records from another host: %v", i.cfg.Task, i.cfg.Host, err))
+		h.cfg.Log.Warn("a task of Spark on another host cannot feed this task; it fails with this error", "task", h.cfg.Task, "err", err)
+		refuse(stream, fmt.Sprintf("the executor of %s on %s cannot take records from another host: %v", h.cfg.Task, h.cfg.Host, err))
 		return
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer ours.Close()
-	work.Go(func() { i.serve(ctx, theirs, true) })
+	work.Go(func() { h.serve(ctx, theirs, true) })
 	said := make(chan struct{})
 	work.Go(func() {
 		defer close(said)
@@ -84,14 +84,14 @@ func fromDriver(stream grpc.BidiStreamingClient[clusterpb.FeedBytes, clusterpb.F
 }
 
 // fill reads the bytes of a batch, which follow its line, into the slot.
-func (i *Intake) fill(p *producer, m message, from io.Reader) error {
-	i.mu.Lock()
-	granted := p.granted[m.Slot] && m.Bytes <= i.seg.Layout().SlotSize(m.Slot)
-	i.mu.Unlock()
+func (h *Holder) fill(p *producer, m message, from io.Reader) error {
+	h.mu.Lock()
+	granted := p.granted[m.Slot] && m.Bytes <= h.seg.Layout().SlotSize(m.Slot)
+	h.mu.Unlock()
 	for buffer, at := make([]byte, min(carryChunk, max(m.Bytes, 0))), int64(0); granted && at < m.Bytes; {
 		n, err := io.ReadFull(from, buffer[:min(m.Bytes-at, carryChunk)])
 		if err == nil {
-			err = i.seg.WriteAt(m.Slot, at, buffer[:n])
+			err = h.seg.WriteAt(m.Slot, at, buffer[:n])
 		}
 		if err != nil {
 			return err
@@ -103,14 +103,14 @@ func (i *Intake) fill(p *producer, m message, from io.Reader) error {
 
 // bring sends results to a producer on another host. It returns false if the slot has none for this producer. Caller
 // holds mu.
-func (i *Intake) bring(p *producer, s int) bool {
-	if !i.hasResults(p, s) {
+func (h *Holder) bring(p *producer, s int) bool {
+	if !h.hasResults(p, s) {
 		return false
 	}
-	body, err := i.seg.Reader(s, i.slots[s].bytes)
+	body, err := h.seg.Reader(s, h.slots[s].bytes)
 	if err != nil {
 		return false
 	}
-	p.peer.sendBody(message{Op: "bytes", place: place{Slot: s, Bytes: i.slots[s].bytes}}, body)
+	p.peer.sendBody(message{Op: "bytes", place: place{Slot: s, Bytes: h.slots[s].bytes}}, body)
 	return true
 }

@@ -50,14 +50,14 @@ func (d *driver) take() []*clusterpb.HolderMessage {
 }
 
 // changed records that an epoch's numbers must be reported. Caller holds mu.
-func (i *Intake) changed(number int) {
-	i.feed.epoch(number).changed = true
-	i.driver.rouse()
+func (h *Holder) changed(number int) {
+	h.feed.epoch(number).changed = true
+	h.driver.rouse()
 }
 
 // flushHeld queues the reports that are due. Caller holds mu.
-func (i *Intake) flushHeld() {
-	f := i.feed
+func (h *Holder) flushHeld() {
+	f := h.feed
 	if f == nil {
 		return
 	}
@@ -66,42 +66,42 @@ func (i *Intake) flushHeld() {
 			continue
 		}
 		e.changed = false
-		e.held.Full, e.held.Starving = i.full(), number == f.at && i.consumer != nil && i.consumer.wants > 0
+		e.held.Full, e.held.Starving = h.full(), number == f.at && h.consumer != nil && h.consumer.wants > 0
 		held := &clusterpb.FeedHeld{
 			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(), MovedOut: e.held.GetMovedOut(),
 			Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(), Unread: e.held.GetUnread(),
 		}
-		i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
+		h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
 	}
 }
 
 // full reports whether a producer waits for a slot and none is free.
-func (i *Intake) full() bool { return i.nextWaiting() != nil }
+func (h *Holder) full() bool { return h.nextWaiting() != nil }
 
 // attend keeps the streams to the driver. The holder is over when they end: the driver has ended, or does not know
 // the holder any more.
-func (i *Intake) attend(ctx context.Context) {
-	err := i.attendOnce(ctx)
+func (h *Holder) attend(ctx context.Context) {
+	err := h.attendOnce(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	reason := clusterpb.Lost(i.cfg.Task, err).Error()
-	i.cfg.Log.Warn("a feed has failed, and the task's program fails when it reads more of it", "err", reason)
-	i.end(reason, reason)
+	reason := clusterpb.Lost(h.cfg.Task, err).Error()
+	h.cfg.Log.Warn("a feed has failed, and the task's program fails when it reads more of it", "err", reason)
+	h.end(reason, reason)
 }
 
-func (i *Intake) attendOnce(ctx context.Context) error {
+func (h *Holder) attendOnce(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
-	stream, err := i.cfg.Client.Attend(ctx)
+	stream, err := h.cfg.Client.Attend(ctx)
 	if err != nil {
 		return err
 	}
-	hello := &clusterpb.HolderHello{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task, Host: i.cfg.Host, Socket: i.cfg.Socket}
+	hello := &clusterpb.HolderHello{Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task, Host: h.cfg.Host, Socket: h.cfg.Socket}
 	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	work.Go(func() error { return i.report(ctx, stream) })
-	work.Go(func() error { return i.receive(ctx) })
+	work.Go(func() error { return h.report(ctx, stream) })
+	work.Go(func() error { return h.receive(ctx) })
 	work.Go(func() error {
 		for {
 			order, err := stream.Recv()
@@ -110,13 +110,13 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 			}
 			switch m, c := order.GetMove(), order.GetConnect(); {
 			case m != nil:
-				work.Go(func() error { i.move(ctx, m); return nil })
+				work.Go(func() error { h.move(ctx, m); return nil })
 			case c != nil:
-				work.Go(func() error { i.carry(ctx, c.GetConnection()); return nil })
+				work.Go(func() error { h.carry(ctx, c.GetConnection()); return nil })
 			default:
-				i.mu.Lock()
-				i.obey(order)
-				i.mu.Unlock()
+				h.mu.Lock()
+				h.obey(order)
+				h.mu.Unlock()
 			}
 		}
 	})
@@ -124,24 +124,24 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 }
 
 // report sends queued messages at once, and the holder's numbers at most once in heldInterval.
-func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+func (h *Holder) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
 	held := time.NewTimer(heldInterval)
 	defer held.Stop()
 	rested := true // heldInterval has passed since the last report of numbers
 	for {
 		select {
-		case <-i.driver.wake:
+		case <-h.driver.wake:
 		case <-held.C:
 			rested = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if rested {
-			i.mu.Lock()
-			i.flushHeld()
-			i.mu.Unlock()
+			h.mu.Lock()
+			h.flushHeld()
+			h.mu.Unlock()
 		}
-		queue := i.driver.take()
+		queue := h.driver.take()
 		for _, m := range queue {
 			if stream.Send(m) != nil {
 				return nil // Recv returns the reason
@@ -155,52 +155,52 @@ func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clu
 }
 
 // move sends records to another holder, through the driver.
-func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
-	i.mu.Lock()
-	f := i.feed
+func (h *Holder) move(ctx context.Context, m *clusterpb.FeedMove) {
+	h.mu.Lock()
+	f := h.feed
 	if f == nil || f.id != m.GetFeed() {
-		i.mu.Unlock()
+		h.mu.Unlock()
 		return
 	}
 	number := int(m.GetEpoch())
 	pieces := f.cut(number, m.GetRows())
-	i.mu.Unlock()
-	rows, err := i.sendPieces(ctx, f, m, pieces)
+	h.mu.Unlock()
+	rows, err := h.sendPieces(ctx, f, m, pieces)
 	// The other holder has ended. The driver knows that, and fails the feed if a program still reads it.
 	if err != nil {
 		if ctx.Err() == nil {
-			i.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", i.cfg.Task, "err", clusterpb.Plain(err))
+			h.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", h.cfg.Task, "err", clusterpb.Plain(err))
 		}
 		return
 	}
-	i.mu.Lock()
-	i.flushHeld()
-	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Moved{Moved: &clusterpb.FeedMoved{
+	h.mu.Lock()
+	h.flushHeld()
+	h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Moved{Moved: &clusterpb.FeedMoved{
 		Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Rows: rows,
 	}}})
-	i.mu.Unlock()
+	h.mu.Unlock()
 }
 
 // sendPieces sends pieces that were cut from the queue and frees their slots. It returns the number of sent records.
-func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
+func (h *Holder) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
 	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
 	if len(pieces) > 0 {
-		stream, err = i.cfg.Client.Send(ctx)
+		stream, err = h.cfg.Client.Send(ctx)
 	}
 	for _, p := range pieces {
 		if err == nil {
-			err = i.sendPiece(stream, m, p)
+			err = h.sendPiece(stream, m, p)
 		}
-		i.mu.Lock()
+		h.mu.Lock()
 		if err == nil {
 			rows += p.end - p.begin
 			e := f.epoch(int(m.GetEpoch()))
 			e.held.MovedOut += p.end - p.begin
 			e.changed = true
-			i.driver.rouse()
+			h.driver.rouse()
 		}
-		i.drop(p)
-		i.mu.Unlock()
+		h.drop(p)
+		h.mu.Unlock()
 	}
 	if stream != nil && (err == nil || errors.Is(err, io.EOF)) {
 		// If the driver refused the pieces, Send returned EOF and this call returns the reason.
@@ -213,11 +213,11 @@ func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMo
 }
 
 // sendPiece sends a part of a batch: the whole batch, and the range of its records.
-func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent], m *clusterpb.FeedMove, p piece) error {
-	i.mu.Lock()
-	size := i.slots[p.slot].bytes
-	i.mu.Unlock()
-	batch, err := i.seg.Reader(p.slot, size)
+func (h *Holder) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent], m *clusterpb.FeedMove, p piece) error {
+	h.mu.Lock()
+	size := h.slots[p.slot].bytes
+	h.mu.Unlock()
+	batch, err := h.seg.Reader(p.slot, size)
 	if err != nil {
 		return err
 	}
@@ -238,78 +238,78 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 }
 
 // receive accepts the records that other holders send here.
-func (i *Intake) receive(ctx context.Context) error {
-	stream, err := i.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task})
+func (h *Holder) receive(ctx context.Context) error {
+	stream, err := h.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task})
 	if err != nil {
 		return err
 	}
 	for {
-		at, err := i.awaitSlot(ctx)
+		at, err := h.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
-		if err := i.receivePiece(stream, at); err != nil {
-			i.mu.Lock()
-			i.slots[at] = slot{}
-			i.mu.Unlock()
+		if err := h.receivePiece(stream, at); err != nil {
+			h.mu.Lock()
+			h.slots[at] = slot{}
+			h.mu.Unlock()
 			return err
 		}
 	}
 }
 
 // awaitSlot reserves a slot for records of another holder.
-func (i *Intake) awaitSlot(ctx context.Context) (int, error) {
+func (h *Holder) awaitSlot(ctx context.Context) (int, error) {
 	stop := context.AfterFunc(ctx, func() {
-		i.mu.Lock() // otherwise the waiter might check ctx before its end, and wait after it
-		defer i.mu.Unlock()
-		i.freed.Broadcast()
+		h.mu.Lock() // otherwise the waiter might check ctx before its end, and wait after it
+		defer h.mu.Unlock()
+		h.freed.Broadcast()
 	})
 	defer stop()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.receiving = true
-	defer func() { i.receiving = false }()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.receiving = true
+	defer func() { h.receiving = false }()
 	for {
-		if i.closed || ctx.Err() != nil {
+		if h.closed || ctx.Err() != nil {
 			return 0, context.Canceled
 		}
-		for s := range i.slots {
-			if i.slots[s].state == empty {
-				i.slots[s].state = granted
+		for s := range h.slots {
+			if h.slots[s].state == empty {
+				h.slots[s].state = granted
 				return s, nil
 			}
 		}
-		i.freed.Wait()
+		h.freed.Wait()
 	}
 }
 
-func (i *Intake) receivePiece(stream grpc.ServerStreamingClient[clusterpb.FeedPiece], at int) error {
+func (h *Holder) receivePiece(stream grpc.ServerStreamingClient[clusterpb.FeedPiece], at int) error {
 	for {
 		part, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if err := i.seg.WriteAt(at, part.GetOffset(), part.GetData()); err != nil {
+		if err := h.seg.WriteAt(at, part.GetOffset(), part.GetData()); err != nil {
 			return err
 		}
 		size := part.GetOffset() + int64(len(part.GetData()))
 		if part.GetEnd() == 0 {
 			continue
 		}
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		f := i.feed
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		f := h.feed
 		if f == nil || f.id != part.GetFeed() || part.GetBegin() >= part.GetEnd() {
-			i.slots[at] = slot{}
+			h.slots[at] = slot{}
 			return nil
 		}
 		number, rows := int(part.GetEpoch()), part.GetEnd()-part.GetBegin()
-		i.slots[at] = slot{state: filled, bytes: size, rows: rows}
+		h.slots[at] = slot{state: filled, bytes: size, rows: rows}
 		f.queue = append(f.queue, piece{slot: at, epoch: number, begin: part.GetBegin(), end: part.GetEnd()})
 		f.epoch(number).held.MovedIn += rows
-		i.changed(number)
-		i.dropUnread()
-		i.handOut()
+		h.changed(number)
+		h.dropUnread()
+		h.handOut()
 		return nil
 	}
 }

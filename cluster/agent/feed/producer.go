@@ -23,37 +23,37 @@ type producer struct {
 }
 
 // produce serves a producer until it ends.
-func (i *Intake) produce(peer *peer, lines lineReader, first message, carried bool) {
-	i.mu.Lock()
-	f := i.await(first.Feed)
+func (h *Holder) produce(peer *peer, lines lineReader, first message, carried bool) {
+	h.mu.Lock()
+	f := h.await(first.Feed)
 	switch {
-	case i.closed || f == nil || f.id != first.Feed || !equalKeys(first.Key, f.key):
-		i.mu.Unlock()
-		peer.send(message{Op: "stop", Reason: fmt.Sprintf("%s takes no records of this feed", i.cfg.Task)}, nil)
+	case h.closed || f == nil || f.id != first.Feed || !equalKeys(first.Key, f.key):
+		h.mu.Unlock()
+		peer.send(message{Op: "stop", Reason: fmt.Sprintf("%s takes no records of this feed", h.cfg.Task)}, nil)
 		return
 	case f.fed != nil:
 		reason := f.fed.GetReason()
-		i.mu.Unlock()
+		h.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: reason}, nil)
 		return
 	}
-	i.last++
-	p := &producer{id: i.last, peer: peer, epoch: first.Epoch, granted: map[int]bool{}, carried: carried}
-	i.producers[p.id] = p
+	h.last++
+	p := &producer{id: h.last, peer: peer, epoch: first.Epoch, granted: map[int]bool{}, carried: carried}
+	h.producers[p.id] = p
 	first.wanted.Producer = p.id
-	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: first.wanted}})
-	i.mu.Unlock()
+	h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: first.wanted}})
+	h.mu.Unlock()
 	for {
 		m, err := lines.read()
 		if err == nil && p.carried && m.Op == "put" {
-			err = i.fill(p, m, lines.r)
+			err = h.fill(p, m, lines.r)
 		}
-		if err != nil || !i.fromProducer(f, p, m) {
+		if err != nil || !h.fromProducer(f, p, m) {
 			break
 		}
 	}
-	i.awaitLastWrites(f, p, lines)
-	i.producerGone(f, p)
+	h.awaitLastWrites(f, p, lines)
+	h.producerGone(f, p)
 }
 
 // stop ends a producer: the holder takes no more records from it. Caller holds mu.
@@ -67,32 +67,32 @@ func (p *producer) stop(reason string) {
 // needs another slot. Until then it may write to the slot that it has, so the slot must not be granted to another
 // producer. Its batches are dropped. The wait ends with the producer's process, which Spark kills two seconds after
 // the cancellation of its job (spark.python.task.killTimeout), or with the holder.
-func (i *Intake) awaitLastWrites(f *reading, p *producer, lines lineReader) {
-	for i.mayWrite(f, p) {
+func (h *Holder) awaitLastWrites(f *reading, p *producer, lines lineReader) {
+	for h.mayWrite(f, p) {
 		m, err := lines.read()
 		if err != nil {
 			return
 		}
-		i.mu.Lock()
-		i.giveUp(p, m)
-		i.mu.Unlock()
+		h.mu.Lock()
+		h.giveUp(p, m)
+		h.mu.Unlock()
 	}
 }
 
 // mayWrite reports whether a producer of an earlier feed may still write to slots. A producer on another host writes
 // to none. A producer of the present feed has ended or has broken the protocol, and loses its slots at once.
-func (i *Intake) mayWrite(f *reading, p *producer) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.feed != f && !i.closed && !p.carried && len(p.granted) > 0
+func (h *Holder) mayWrite(f *reading, p *producer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.feed != f && !h.closed && !p.carried && len(p.granted) > 0
 }
 
 // giveUp frees the slot into which a producer of an earlier feed has put a batch. Caller holds mu.
-func (i *Intake) giveUp(p *producer, m message) {
+func (h *Holder) giveUp(p *producer, m message) {
 	if m.Op == "put" && p.granted[m.Slot] {
 		delete(p.granted, m.Slot)
-		i.slots[m.Slot] = slot{}
-		i.grantSlots()
+		h.slots[m.Slot] = slot{}
+		h.grantSlots()
 	}
 }
 
@@ -101,23 +101,23 @@ func (i *Intake) giveUp(p *producer, m message) {
 const beginTimeout = 3 * time.Second
 
 // await waits for a short time for a feed to begin, and returns the present feed. Caller holds mu.
-func (i *Intake) await(feed int64) *reading {
+func (h *Holder) await(feed int64) *reading {
 	deadline := time.Now().Add(beginTimeout)
 	stop := time.AfterFunc(beginTimeout, func() {
-		i.mu.Lock() // otherwise the waiter might check the time before its end, and wait after it
-		defer i.mu.Unlock()
-		i.freed.Broadcast()
+		h.mu.Lock() // otherwise the waiter might check the time before its end, and wait after it
+		defer h.mu.Unlock()
+		h.freed.Broadcast()
 	})
 	defer stop.Stop()
-	for !i.closed && (i.feed == nil || i.feed.id < feed) && time.Now().Before(deadline) {
-		i.freed.Wait()
+	for !h.closed && (h.feed == nil || h.feed.id < feed) && time.Now().Before(deadline) {
+		h.freed.Wait()
 	}
-	return i.feed
+	return h.feed
 }
 
 // lease sends a producer the driver's answer.
-func (i *Intake) lease(l *clusterpb.FeedLease) {
-	p := i.producers[l.GetProducer()]
+func (h *Holder) lease(l *clusterpb.FeedLease) {
+	p := h.producers[l.GetProducer()]
 	if p == nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 	}
 	p.leased, p.rows, p.digest = !l.GetComplete(), l.GetSkip(), l.GetDigest()
 	p.done = l.GetComplete()
-	where, file := i.segmentFile()
+	where, file := h.segmentFile()
 	if p.carried {
 		file = nil
 	}
@@ -135,46 +135,46 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 }
 
 // fromProducer obeys a message of a producer. It returns false if the producer has ended or breaks the protocol.
-func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.closed || !p.leased {
+func (h *Holder) fromProducer(f *reading, p *producer, m message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || !p.leased {
 		return false
 	}
-	if i.feed != f {
-		i.giveUp(p, m)
+	if h.feed != f {
+		h.giveUp(p, m)
 		return false
 	}
 	switch m.Op {
 	case "slot":
 		p.wants++
-		i.grantSlots()
+		h.grantSlots()
 	case "put":
-		if !p.granted[m.Slot] || m.Rows < 1 || m.Bytes < 1 || m.Bytes > i.seg.Layout().SlotSize(m.Slot) {
+		if !p.granted[m.Slot] || m.Rows < 1 || m.Bytes < 1 || m.Bytes > h.seg.Layout().SlotSize(m.Slot) {
 			p.peer.send(message{Op: "stop", Reason: "a producer wrote to a slot that it does not have"}, nil)
 			return false
 		}
 		delete(p.granted, m.Slot)
 		p.rows, p.digest = p.rows+m.Rows, m.Digest
-		i.slots[m.Slot] = slot{state: filled, bytes: m.Bytes, rows: m.Rows}
+		h.slots[m.Slot] = slot{state: filled, bytes: m.Bytes, rows: m.Rows}
 		e := f.epoch(p.epoch)
 		e.held.Received += m.Rows
 		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows, source: origin{p.id, m.Piece}})
-		i.changed(p.epoch)
-		i.dropUnread()
-		i.handOut()
+		h.changed(p.epoch)
+		h.dropUnread()
+		h.handOut()
 	case "end":
 		p.ended, p.wants = true, 0
 		for s := range p.granted { // it puts no more batches; others may wait for its slots
-			i.slots[s] = slot{}
+			h.slots[s] = slot{}
 		}
 		clear(p.granted)
-		i.grantSlots()
-		i.handOut() // the program may wait for records that do not come
+		h.grantSlots()
+		h.handOut() // the program may wait for records that do not come
 	case "fetch":
-		return p.carried && i.bring(p, m.Slot)
+		return p.carried && h.bring(p, m.Slot)
 	case "taken":
-		if !i.taken(p, m.Slot) {
+		if !h.taken(p, m.Slot) {
 			return false
 		}
 	case "done":
@@ -188,56 +188,56 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 }
 
 // producerGone frees the slots of a producer that has ended, and reports the number of records that it delivered.
-func (i *Intake) producerGone(f *reading, p *producer) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.producers, p.id)
+func (h *Holder) producerGone(f *reading, p *producer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.producers, p.id)
 	for s := range p.granted {
-		i.slots[s] = slot{}
+		h.slots[s] = slot{}
 	}
-	i.unanswered(f, p)
-	i.flushHeld()
-	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
+	h.unanswered(f, p)
+	h.flushHeld()
+	h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
 		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done, Digest: p.digest,
 	}}})
-	i.grantSlots()
-	i.handOut()
+	h.grantSlots()
+	h.handOut()
 }
 
 // grantSlots grants free slots to the program for results, then to waiting producers in turn. Caller holds mu.
-func (i *Intake) grantSlots() {
-	defer i.freed.Broadcast()
+func (h *Holder) grantSlots() {
+	defer h.freed.Broadcast()
 	for {
 		free, at, results := 0, 0, 0
-		for s := range i.slots {
-			if i.slots[s].state == empty {
+		for s := range h.slots {
+			if h.slots[s].state == empty {
 				free, at = free+1, s
 			}
-			if i.slots[s].state == returned {
+			if h.slots[s].state == returned {
 				results++
 			}
 		}
-		if i.receiving {
+		if h.receiving {
 			free--
 		}
-		if i.grantForResults(free, at, results) {
+		if h.grantForResults(free, at, results) {
 			continue
 		}
-		p := i.nextWaiting()
-		if free -= i.kept(results); free < 1 || p == nil {
+		p := h.nextWaiting()
+		if free -= h.kept(results); free < 1 || p == nil {
 			return
 		}
 		p.wants--
 		p.granted[at] = true
-		i.slots[at].state = granted
-		p.peer.send(message{Op: "slot", place: place{Slot: at}, records: records{Batch: i.feed.batch}}, nil)
+		h.slots[at].state = granted
+		p.peer.send(message{Op: "slot", place: place{Slot: at}, records: records{Batch: h.feed.batch}}, nil)
 	}
 }
 
 // nextWaiting returns the waiting producer with the fewest slots; nil if none waits.
-func (i *Intake) nextWaiting() *producer {
+func (h *Holder) nextWaiting() *producer {
 	var next *producer
-	for _, p := range i.producers {
+	for _, p := range h.producers {
 		if p.wants > 0 && (next == nil || len(p.granted) < len(next.granted) || len(p.granted) == len(next.granted) && p.id < next.id) {
 			next = p
 		}

@@ -69,29 +69,29 @@ func (f *reading) epoch(number int) *epoch {
 }
 
 // begin begins a feed. It drops the remaining records of the feed before.
-func (i *Intake) begin(b *clusterpb.FeedBegin) {
-	if f := i.feed; f != nil { // its remaining records make room
+func (h *Holder) begin(b *clusterpb.FeedBegin) {
+	if f := h.feed; f != nil { // its remaining records make room
 		for _, p := range f.queue {
-			i.drop(p)
+			h.drop(p)
 		}
 	}
-	for _, p := range i.producers { // producers of a source that was given up
+	for _, p := range h.producers { // producers of a source that was given up
 		p.stop("")
 	}
-	defer i.freed.Broadcast() // producers may have come before the order
-	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
-	if i.consumer != nil {
-		i.consumer.wants = 0
-		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)
+	defer h.freed.Broadcast() // producers may have come before the order
+	h.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
+	if h.consumer != nil {
+		h.consumer.wants = 0
+		h.consumer.peer.send(message{Op: "feed", Feed: h.feed.id, Plan: h.feed.plan}, nil)
 	}
-	if i.departed {
-		i.leave()
+	if h.departed {
+		h.leave()
 	}
 }
 
 // handOut gives the program the records that it waits for, as far as they are here and allowed.
-func (i *Intake) handOut() {
-	f, c := i.feed, i.consumer
+func (h *Holder) handOut() {
+	f, c := h.feed, h.consumer
 	if f == nil || c == nil || !f.begun || f.left {
 		return
 	}
@@ -102,34 +102,34 @@ func (i *Intake) handOut() {
 			f.told = true
 			c.peer.send(message{Op: "over", Feed: f.id, Reason: f.over.GetReason()}, nil)
 		case e.over != nil && (e.announced == e.over.GetRows() || f.answers):
-			i.endEpoch(f, e)
+			h.endEpoch(f, e)
 		case e.over == nil && f.over != nil: // after the last epoch
 			f.told = true
 			c.peer.send(message{Op: "over", Feed: f.id}, nil)
-		case !i.handOutPiece(f, e) && !i.flush(f, c):
-			i.changed(f.at) // the program starves
+		case !h.handOutPiece(f, e) && !h.flush(f, c):
+			h.changed(f.at) // the program starves
 			return
 		}
 	}
 }
 
 // endEpoch informs the program of the end of an epoch, and drops the records that are left out of it.
-func (i *Intake) endEpoch(f *reading, e *epoch) {
+func (h *Holder) endEpoch(f *reading, e *epoch) {
 	rest := f.queue[:0]
 	for _, p := range f.queue {
 		if p.epoch == f.at {
-			i.drop(p)
+			h.drop(p)
 		} else {
 			rest = append(rest, p)
 		}
 	}
 	f.queue = rest
-	i.consumer.peer.send(epochOverLine{"epoch_over", e.over}, nil)
+	h.consumer.peer.send(epochOverLine{"epoch_over", e.over}, nil)
 	f.at++
 }
 
 // handOutPiece gives the program the next piece of an epoch. It returns false if there is none.
-func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
+func (h *Holder) handOutPiece(f *reading, e *epoch) bool {
 	limit := e.allowed - e.announced
 	if e.over != nil {
 		limit = e.over.GetRows() - e.announced
@@ -142,11 +142,11 @@ func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
 		if p.epoch != f.at || n < 1 {
 			continue
 		}
-		i.consumer.wants--
-		i.slots[p.slot].lent += n
+		h.consumer.wants--
+		h.slots[p.slot].lent += n
 		e.announced += n
-		i.consumer.peer.send(message{
-			Op: "batch", Feed: f.id, place: place{Slot: p.slot, Bytes: i.slots[p.slot].bytes},
+		h.consumer.peer.send(message{
+			Op: "batch", Feed: f.id, place: place{Slot: p.slot, Bytes: h.slots[p.slot].bytes},
 			records: records{Epoch: p.epoch, Begin: p.begin, End: p.begin + n, Piece: f.owe(p.source, p.begin, p.begin+n)},
 		}, nil)
 		if f.queue[at].begin += n; f.queue[at].begin == p.end {
@@ -158,21 +158,21 @@ func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
 }
 
 // drop drops the records of a piece.
-func (i *Intake) drop(p piece) {
-	i.slots[p.slot].rows -= p.end - p.begin
-	i.release(p.slot)
+func (h *Holder) drop(p piece) {
+	h.slots[p.slot].rows -= p.end - p.begin
+	h.release(p.slot)
 }
 
 // dropUnread drops the records of epochs that are over, if the program has left: no program gets them.
-func (i *Intake) dropUnread() {
-	f := i.feed
+func (h *Holder) dropUnread() {
+	f := h.feed
 	if !f.left {
 		return
 	}
 	rest := f.queue[:0]
 	for _, p := range f.queue {
 		if f.epoch(p.epoch).over != nil {
-			i.drop(p)
+			h.drop(p)
 		} else {
 			rest = append(rest, p)
 		}
@@ -181,12 +181,12 @@ func (i *Intake) dropUnread() {
 }
 
 // release makes a filled slot empty if none of its records is needed.
-func (i *Intake) release(s int) {
-	if i.slots[s].state == filled && i.slots[s].rows == 0 {
-		i.slots[s] = slot{}
-		i.grantSlots()
-		if i.feed != nil {
-			i.changed(i.feed.at)
+func (h *Holder) release(s int) {
+	if h.slots[s].state == filled && h.slots[s].rows == 0 {
+		h.slots[s] = slot{}
+		h.grantSlots()
+		if h.feed != nil {
+			h.changed(h.feed.at)
 		}
 	}
 }
@@ -215,30 +215,30 @@ func (f *reading) cut(number int, n int64) []piece {
 }
 
 // obey executes an order of the driver. Caller holds mu.
-func (i *Intake) obey(o *clusterpb.HolderOrder) {
+func (h *Holder) obey(o *clusterpb.HolderOrder) {
 	if b := o.GetBegin(); b != nil {
-		i.begin(b)
+		h.begin(b)
 		return
 	}
-	f := i.feed
+	f := h.feed
 	if f == nil {
 		return
 	}
 	switch o := o.GetOrder().(type) {
 	case *clusterpb.HolderOrder_Lease:
-		i.lease(o.Lease)
+		h.lease(o.Lease)
 	case *clusterpb.HolderOrder_Allow:
 		f.epoch(int(o.Allow.GetEpoch())).allowed = o.Allow.GetRows()
 	case *clusterpb.HolderOrder_EpochOver:
 		f.epoch(int(o.EpochOver.GetEpoch())).over = o.EpochOver
-		i.dropUnread()
+		h.dropUnread()
 	case *clusterpb.HolderOrder_Over:
 		if f.fed = o.Over; !o.Over.GetMore() {
 			f.over = o.Over
 		}
-		for _, p := range i.producers {
+		for _, p := range h.producers {
 			p.stop(o.Over.GetReason())
 		}
 	}
-	i.handOut()
+	h.handOut()
 }

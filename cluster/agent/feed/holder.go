@@ -36,8 +36,8 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// Intake is the holder of one task. Open makes it; it ends with Close.
-type Intake struct {
+// Holder is the memory for records of one task. Open makes it; it ends with Close.
+type Holder struct {
 	cfg    Config
 	key    string // the key of the task's program
 	seg    *memory.Segment
@@ -77,7 +77,7 @@ type room struct {
 }
 
 // Open creates the segment and the socket and begins to attend the driver. The holder ends with ctx or Close.
-func Open(ctx context.Context, cfg Config) (*Intake, error) {
+func Open(ctx context.Context, cfg Config) (*Holder, error) {
 	if cfg.Memory == 0 {
 		cfg.Memory = DefaultMemory
 	}
@@ -93,67 +93,67 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails
 	ctx, cancel := context.WithCancel(ctx)
-	i := &Intake{
+	h := &Holder{
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
 		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
 	}
-	i.freed = sync.NewCond(&i.mu)
-	i.work.Go(func() { i.accept(ctx) })
-	i.work.Go(func() { i.attend(ctx) })
-	return i, nil
+	h.freed = sync.NewCond(&i.mu)
+	h.work.Go(func() { i.accept(ctx) })
+	h.work.Go(func() { i.attend(ctx) })
+	return h, nil
 }
 
 // Socket returns the path of the socket and the key with which the task's program connects.
-func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
+func (h *Holder) Socket() (path, key string) { return h.cfg.Socket, h.key }
 
 // freeUnused frees the memory if the holder has lost its driver and its program has ended: an order to end the run
 // may never come. Caller holds mu.
-func (i *Intake) freeUnused() {
-	if i.closed && i.departed {
-		_ = i.ln.Close()  // Close closes both again
-		_ = i.seg.Close() // processes that have the memory keep it
+func (h *Holder) freeUnused() {
+	if h.closed && h.departed {
+		_ = h.ln.Close()  // Close closes both again
+		_ = h.seg.Close() // processes that have the memory keep it
 	}
 }
 
 // Close ends the holder, informs producers and the program, and frees the memory.
-func (i *Intake) Close() {
-	i.end("the task has ended", "")
-	i.cancel()
-	_ = i.ln.Close()
-	i.work.Wait()
-	_ = i.seg.Close()
+func (h *Holder) Close() {
+	h.end("the task has ended", "")
+	h.cancel()
+	_ = h.ln.Close()
+	h.work.Wait()
+	_ = h.seg.Close()
 }
 
 // end ends the feed and all connections. It sends reason to the program, and the other reason to the producers.
-func (i *Intake) end(reason, producers string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.closed {
-		i.closed, i.ended = true, reason
+func (h *Holder) end(reason, producers string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed, h.ended = true, reason
 	}
-	defer i.freeUnused()
-	i.freed.Broadcast()
-	for _, p := range i.producers {
+	defer h.freeUnused()
+	h.freed.Broadcast()
+	for _, p := range h.producers {
 		p.stop(producers)
 	}
-	if i.consumer != nil {
-		i.consumer.peer.send(message{Op: "over", Reason: reason}, nil)
-		i.consumer.peer.hangUp()
+	if h.consumer != nil {
+		h.consumer.peer.send(message{Op: "over", Reason: reason}, nil)
+		h.consumer.peer.hangUp()
 	}
-	if i.answerer != nil {
-		i.answerer.peer.send(message{Op: "stop", Reason: reason}, nil)
-		i.answerer.peer.hangUp()
+	if h.answerer != nil {
+		h.answerer.peer.send(message{Op: "stop", Reason: reason}, nil)
+		h.answerer.peer.hangUp()
 	}
 }
 
 // accept serves connections until the holder ends.
-func (i *Intake) accept(ctx context.Context) {
+func (h *Holder) accept(ctx context.Context) {
 	for {
-		conn, err := i.ln.Accept()
+		conn, err := h.ln.Accept()
 		if err != nil {
 			return // the listener is closed
 		}
-		i.work.Go(func() { i.serve(ctx, conn.(*net.UnixConn), false) })
+		h.work.Go(func() { h.serve(ctx, conn.(*net.UnixConn), false) })
 	}
 }
 
@@ -161,7 +161,7 @@ func (i *Intake) accept(ctx context.Context) {
 const helloTimeout = 10 * time.Second
 
 // serve serves one peer. A peer with a carried connection is a producer.
-func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
+func (h *Holder) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	stop := context.AfterFunc(ctx, func() { // queued messages are still written
@@ -185,13 +185,13 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	writing.Go(p.writeLoop)
 	switch {
 	case first.Op == "produce":
-		i.produce(p, lines, first, carried)
-	case carried || !equalKeys(first.Key, i.key):
+		h.produce(p, lines, first, carried)
+	case carried || !equalKeys(first.Key, h.key):
 		p.send(message{Op: "stop", Reason: "this is the feed of another task"}, nil)
 	case first.Op == "consume":
-		i.consume(p, lines)
+		h.consume(p, lines)
 	case first.Op == "answer":
-		i.answer(p, lines)
+		h.answer(p, lines)
 	}
 }
 
@@ -199,6 +199,6 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // segmentFile returns the memory for a peer: its sizes and its descriptor.
-func (i *Intake) segmentFile() (place, *os.File) {
-	return place{Size: i.seg.Layout().Size(), Slots: slots}, i.seg.File()
+func (h *Holder) segmentFile() (place, *os.File) {
+	return place{Size: h.seg.Layout().Size(), Slots: slots}, h.seg.File()
 }
