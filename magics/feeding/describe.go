@@ -21,7 +21,7 @@ type description struct {
 
 // describe asks Python to look at the data, which may be a name of the caller's frame. After an error Python may keep
 // the data until feed_end.
-func (f *Feed) describe(ctx context.Context, py bridge.Python) (description, error) {
+func (f *Client) describe(ctx context.Context, py bridge.Python) (description, error) {
 	plan := map[string]any{"mode": f.request.Mode, "epochs": f.request.Epochs, "uneven": f.request.Uneven, "data": f.request.Data}
 	maps.Copy(plan, f.request.Plan)
 	var about description

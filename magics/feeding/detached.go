@@ -6,21 +6,21 @@ import "sync"
 type Detached struct {
 	mu sync.Mutex
 	// guarded by mu
-	feeds map[string]*Feed
+	feeds map[string]*Client
 }
 
 // Keep adds a cluster's feed. It replaces an earlier one.
-func (d *Detached) Keep(cluster string, f *Feed) {
+func (d *Detached) Keep(cluster string, f *Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.feeds == nil {
-		d.feeds = map[string]*Feed{}
+		d.feeds = map[string]*Client{}
 	}
 	d.feeds[cluster] = f
 }
 
 // Of returns the feed of a cluster's run; nil if there is none.
-func (d *Detached) Of(cluster string, run int32) *Feed {
+func (d *Detached) Of(cluster string, run int32) *Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if f := d.feeds[cluster]; f != nil && f.open.GetRun() == run {
@@ -30,7 +30,7 @@ func (d *Detached) Of(cluster string, run int32) *Feed {
 }
 
 // Drop forgets a feed after a command has reported its end.
-func (d *Detached) Drop(f *Feed) {
+func (d *Detached) Drop(f *Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for cluster, each := range d.feeds {

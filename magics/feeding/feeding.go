@@ -45,8 +45,8 @@ type Cluster interface {
 	Explain(err error) error
 }
 
-// Feed is an open feed. Its methods may be called from any goroutine.
-type Feed struct {
+// Client is the client of an open feed. Its methods may be called from any goroutine.
+type Client struct {
 	py      bridge.Python
 	cluster Cluster
 	id      string // the feed's name in Python
@@ -66,8 +66,8 @@ type Feed struct {
 
 // Open asks Python to look at the data, and the driver to begin the feed, which it does when every task waits for it.
 // Until then Open calls waiting with the text of what the feed waits for. The feed lives as long as ctx.
-func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request, waiting func(string)) (*Feed, error) {
-	f := &Feed{
+func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request, waiting func(string)) (*Client, error) {
+	f := &Client{
 		py: bridge.Lasting(py), cluster: cluster, id: fmt.Sprintf("feed-%d", time.Now().UnixNano()), request: request,
 		cancel: func() {}, ended: make(chan struct{}),
 	}
@@ -98,7 +98,7 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 }
 
 // begin asks the driver for a feed and waits until the feed is open or over. After an error the caller closes f.
-func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.FeedUpdate, error) {
+func (f *Client) begin(ctx context.Context, waiting func(string)) (*clusterpb.FeedUpdate, error) {
 	feeds, err := f.cluster.Feeds()
 	if err != nil {
 		return nil, err
@@ -123,18 +123,18 @@ func (f *Feed) begin(ctx context.Context, waiting func(string)) (*clusterpb.Feed
 }
 
 // Run delivers the data until the feed is over. It is called once.
-func (f *Feed) Run(ctx context.Context) {
+func (f *Client) Run(ctx context.Context) {
 	f.err = f.run(ctx)
 	close(f.ended)
 }
 
 // Ended returns a channel that is closed at the end of the feed. After that, Err returns the feed's error.
-func (f *Feed) Ended() <-chan struct{} { return f.ended }
+func (f *Client) Ended() <-chan struct{} { return f.ended }
 
 // Err returns the error of a feed that has ended; nil if all data was fed, or no task wanted more.
-func (f *Feed) Err() error { return f.err }
+func (f *Client) Err() error { return f.err }
 
-func (f *Feed) run(ctx context.Context) error {
+func (f *Client) run(ctx context.Context) error {
 	defer f.close()
 	for {
 		err := f.deliver(ctx)
@@ -151,7 +151,7 @@ func (f *Feed) run(ctx context.Context) error {
 var errAgain = errors.New("the tasks are started again")
 
 // again begins the feed again, after the readers of the source have ended.
-func (f *Feed) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
+func (f *Client) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	f.cancel()
 	f.shown.setProgress(nil)
 	var ended bool
@@ -172,7 +172,7 @@ func failure(u *clusterpb.FeedUpdate) error {
 }
 
 // deliver delivers the data to one attempt of the run's tasks.
-func (f *Feed) deliver(ctx context.Context) error {
+func (f *Client) deliver(ctx context.Context) error {
 	holders := []map[string]any{}
 	for _, h := range f.open.GetHolders() {
 		holders = append(holders, map[string]any{"task": h.GetTask(), "host": h.GetHost(), "socket": h.GetSocket()})
@@ -195,7 +195,7 @@ func (f *Feed) deliver(ctx context.Context) error {
 }
 
 // unread returns the error of data that can no longer be read. It ends the run's feed.
-func (f *Feed) unread(part string, err error) error {
+func (f *Client) unread(part string, err error) error {
 	return &result.ClusterError{
 		Text:   fmt.Sprintf("%s could not be fed%s: %v", f.request.Data, part, err),
 		Remedy: "the run fails with its feed: start it again, then run this cell again", Topic: "feed-source",
@@ -203,7 +203,7 @@ func (f *Feed) unread(part string, err error) error {
 }
 
 // receive takes the driver's updates until the feed is over. It closes stop when the source must stop.
-func (f *Feed) receive(stop chan<- struct{}) error {
+func (f *Client) receive(stop chan<- struct{}) error {
 	stopped := false
 	for {
 		u, err := f.stream.Recv()
@@ -241,7 +241,7 @@ type fed struct {
 }
 
 // watch reports to the driver what Python has delivered, until the driver or Python ends the feed.
-func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan struct{}) error {
+func (f *Client) watch(ctx context.Context, updates <-chan error, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	states := make(chan answered)
 	var asking sync.WaitGroup
@@ -299,7 +299,7 @@ type answered struct {
 }
 
 // ask asks Python about the progress of the delivery. Python answers after each epoch, and at the end.
-func (f *Feed) ask(ctx context.Context, states chan<- answered) {
+func (f *Client) ask(ctx context.Context, states chan<- answered) {
 	for seen, over := 0, false; !over; {
 		var a answered
 		a.err = f.py.Call(ctx, "feed_wait", map[string]any{"id": f.id, "seen": seen}, &a.fed)
@@ -318,7 +318,7 @@ var errSource = errors.New("the source failed")
 // failed ends a feed with a failed source, or with holders that take no more records. The run continues, and another
 // feed may follow. The driver may know the cause: an earlier failure of the feed, the end of the run, or a restart of
 // its tasks.
-func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) error {
+func (f *Client) failed(ctx context.Context, state fed, updates <-chan error) error {
 	reason := (&bridge.PythonError{Name: state.Name, Text: state.Error}).Error()
 	// If the stream is broken, the updates have ended, too.
 	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}})
@@ -338,16 +338,18 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 }
 
 // close ends the feed at both ends.
-func (f *Feed) close() {
+func (f *Client) close() {
 	f.Forget(true)
 	f.cancel()
 }
 
 // Forget asks Python to end the delivery and to forget the data. With keep, Python keeps the results of inference.
-func (f *Feed) Forget(keep bool) { f.tell("feed_end", map[string]any{"keep": keep}) }
+func (f *Client) Forget(keep bool) { f.tell("feed_end", map[string]any{"keep": keep}) }
 
 // tell calls a function of the lasting Python about this feed.
-func (f *Feed) tell(fn string, args map[string]any) { tell(f.py, bridge.LookupTimeout, f.id, fn, args) }
+func (f *Client) tell(fn string, args map[string]any) {
+	tell(f.py, bridge.LookupTimeout, f.id, fn, args)
+}
 
 // tell calls a function of Python about a feed. It ignores errors: a Python that has exited has nothing left to do.
 func tell(py bridge.Python, limit time.Duration, id, fn string, args map[string]any) {
@@ -358,7 +360,7 @@ func tell(py bridge.Python, limit time.Duration, id, fn string, args map[string]
 }
 
 // Predictions returns the results of inference. Python also assigns them to the name into, unless into is "".
-func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, error) {
+func (f *Client) Predictions(ctx context.Context, into string) (*result.Object, error) {
 	var found struct {
 		Found bool   `json:"found"`
 		Text  string `json:"text"`

@@ -381,7 +381,7 @@ func TestDetached(t *testing.T) {
 	if kept.Of("c", 1) != nil {
 		t.Error("there is a feed before one is kept")
 	}
-	first, second := &Feed{open: &clusterpb.FeedOpen{Run: 1}}, &Feed{open: &clusterpb.FeedOpen{Run: 2}}
+	first, second := &Client{open: &clusterpb.FeedOpen{Run: 1}}, &Client{open: &clusterpb.FeedOpen{Run: 2}}
 	kept.Keep("c", first)
 	kept.Keep("c", second)
 	kept.Drop(first)

@@ -34,7 +34,7 @@ func (s *shown) setNaN(nan map[string]int64) {
 }
 
 // Progress returns the progress of the feed; nil before its beginning, and for a nil Feed.
-func (f *Feed) Progress() *clusterpb.FeedProgress {
+func (f *Client) Progress() *clusterpb.FeedProgress {
 	if f == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (f *Feed) Progress() *clusterpb.FeedProgress {
 }
 
 // Waiting returns what the feed waits for before it begins again; "" while it delivers, and for a nil Feed.
-func (f *Feed) Waiting() string {
+func (f *Client) Waiting() string {
 	if f == nil {
 		return ""
 	}
@@ -54,7 +54,7 @@ func (f *Feed) Waiting() string {
 }
 
 // NaN returns the number of NaN of each column, in the last epoch that was delivered; nil for a nil Feed.
-func (f *Feed) NaN() map[string]int64 {
+func (f *Client) NaN() map[string]int64 {
 	if f == nil {
 		return nil
 	}

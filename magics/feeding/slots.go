@@ -11,7 +11,7 @@ import (
 const slotsEvery = 2 * time.Second
 
 // askSlots shows whether the jobs that read the source wait for a slot of Spark, until ctx ends.
-func (f *Feed) askSlots(ctx context.Context) {
+func (f *Client) askSlots(ctx context.Context) {
 	defer f.shown.setWaiting("")
 	each := time.NewTicker(slotsEvery)
 	defer each.Stop()

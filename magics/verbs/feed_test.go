@@ -25,7 +25,7 @@ func TestSilentFeed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"train", "inference"} {
 		out := &stderrOnly{}
-		inv := &invocation{out: out, feed: &feeding.Feed{}, Command: &command.Command{Verb: &command.Verb{Name: name}}} // it never ends
+		inv := &invocation{out: out, feed: &feeding.Client{}, Command: &command.Command{Verb: &command.Verb{Name: name}}} // it never ends
 		err := inv.awaitFeed(t.Context(), time.Millisecond)
 		if needed := name == "inference"; needed != (err != nil) || needed == strings.Contains(out.text.String(), "has not ended its feed") {
 			t.Errorf("%s: error %v, text %q", name, err, out.text.String())
@@ -33,7 +33,7 @@ func TestSilentFeed(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	inv := &invocation{out: &stderrOnly{}, feed: &feeding.Feed{}}
+	inv := &invocation{out: &stderrOnly{}, feed: &feeding.Client{}}
 	if err := inv.awaitFeed(ctx, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the command's end: %v", err)
 	}

@@ -132,7 +132,7 @@ type invocation struct {
 	py      bridge.Python
 	dir     string        // base of relative paths; "" before workingDir
 	oneRun  bool          // the executors are for one run, and released with it
-	feed    *feeding.Feed // what the run is fed; nil: nothing
+	feed    *feeding.Client // what the run is fed; nil: nothing
 	fed     bool          // feed has ended
 	view    *render.View  // of the run; nil before it shows anything
 

@@ -165,7 +165,7 @@ func (h *Holder) hasResults(p *producer, s int) bool {
 
 // unanswered removes the results that a producer waited for, after the producer has ended. It drops the producer's
 // records that the program does not have yet, and results of the others when they come.
-func (h *Holder) unanswered(f *reading, p *producer) {
+func (h *Holder) unanswered(f *feedState, p *producer) {
 	if !f.answers {
 		return
 	}
@@ -197,7 +197,7 @@ func (h *Holder) unanswered(f *reading, p *producer) {
 
 // flush informs the program that no record comes before it gives results. That is so when every producer has put all
 // its records and waits. The program is informed once, as the answer to "next". flush reports whether it did that.
-func (h *Holder) flush(f *reading, c *consumer) bool {
+func (h *Holder) flush(f *feedState, c *consumer) bool {
 	if !f.answers || !f.fresh || len(f.owed) == 0 {
 		return false
 	}

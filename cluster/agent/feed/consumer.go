@@ -78,7 +78,7 @@ func (h *Holder) fromConsumer(c *consumer, m message) bool {
 }
 
 // fromReader obeys a message of the program about the present feed.
-func (h *Holder) fromReader(f *reading, m message) {
+func (h *Holder) fromReader(f *feedState, m message) {
 	switch m.Op {
 	case "read":
 		f.even, f.batch, f.begun = m.Even, m.Batch, true

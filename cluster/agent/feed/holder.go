@@ -52,7 +52,7 @@ type Holder struct {
 	sources
 	consumer *consumer
 	answerer *answerer
-	feed     *reading
+	feed     *feedState
 	ending
 }
 
@@ -97,9 +97,9 @@ func Open(ctx context.Context, cfg Config) (*Holder, error) {
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
 		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
 	}
-	h.freed = sync.NewCond(&i.mu)
-	h.work.Go(func() { i.accept(ctx) })
-	h.work.Go(func() { i.attend(ctx) })
+	h.freed = sync.NewCond(&h.mu)
+	h.work.Go(func() { h.accept(ctx) })
+	h.work.Go(func() { h.attend(ctx) })
 	return h, nil
 }
 

@@ -182,7 +182,7 @@ func (h *Holder) move(ctx context.Context, m *clusterpb.FeedMove) {
 }
 
 // sendPieces sends pieces that were cut from the queue and frees their slots. It returns the number of sent records.
-func (h *Holder) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
+func (h *Holder) sendPieces(ctx context.Context, f *feedState, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
 	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
 	if len(pieces) > 0 {
 		stream, err = h.cfg.Client.Send(ctx)

@@ -67,7 +67,7 @@ func (p *producer) stop(reason string) {
 // needs another slot. Until then it may write to the slot that it has, so the slot must not be granted to another
 // producer. Its batches are dropped. The wait ends with the producer's process, which Spark kills two seconds after
 // the cancellation of its job (spark.python.task.killTimeout), or with the holder.
-func (h *Holder) awaitLastWrites(f *reading, p *producer, lines lineReader) {
+func (h *Holder) awaitLastWrites(f *feedState, p *producer, lines lineReader) {
 	for h.mayWrite(f, p) {
 		m, err := lines.read()
 		if err != nil {
@@ -81,7 +81,7 @@ func (h *Holder) awaitLastWrites(f *reading, p *producer, lines lineReader) {
 
 // mayWrite reports whether a producer of an earlier feed may still write to slots. A producer on another host writes
 // to none. A producer of the present feed has ended or has broken the protocol, and loses its slots at once.
-func (h *Holder) mayWrite(f *reading, p *producer) bool {
+func (h *Holder) mayWrite(f *feedState, p *producer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.feed != f && !h.closed && !p.carried && len(p.granted) > 0
@@ -101,7 +101,7 @@ func (h *Holder) giveUp(p *producer, m message) {
 const beginTimeout = 3 * time.Second
 
 // await waits for a short time for a feed to begin, and returns the present feed. Caller holds mu.
-func (h *Holder) await(feed int64) *reading {
+func (h *Holder) await(feed int64) *feedState {
 	deadline := time.Now().Add(beginTimeout)
 	stop := time.AfterFunc(beginTimeout, func() {
 		h.mu.Lock() // otherwise the waiter might check the time before its end, and wait after it
@@ -135,7 +135,7 @@ func (h *Holder) lease(l *clusterpb.FeedLease) {
 }
 
 // fromProducer obeys a message of a producer. It returns false if the producer has ended or breaks the protocol.
-func (h *Holder) fromProducer(f *reading, p *producer, m message) bool {
+func (h *Holder) fromProducer(f *feedState, p *producer, m message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || !p.leased {
@@ -188,7 +188,7 @@ func (h *Holder) fromProducer(f *reading, p *producer, m message) bool {
 }
 
 // producerGone frees the slots of a producer that has ended, and reports the number of records that it delivered.
-func (h *Holder) producerGone(f *reading, p *producer) {
+func (h *Holder) producerGone(f *feedState, p *producer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.producers, p.id)

@@ -7,7 +7,7 @@ import (
 )
 
 // reading is the feed in which the holder takes part. Its fields are guarded by the holder's mu.
-type reading struct {
+type feedState struct {
 	id    int64
 	key   string // the key of producers
 	plan  json.RawMessage
@@ -59,7 +59,7 @@ const (
 	returned // results for a producer
 )
 
-func (f *reading) epoch(number int) *epoch {
+func (f *feedState) epoch(number int) *epoch {
 	e := f.all[number]
 	if e == nil {
 		e = &epoch{held: &clusterpb.FeedHeld{Feed: f.id, Epoch: int32(number)}}
@@ -79,7 +79,7 @@ func (h *Holder) begin(b *clusterpb.FeedBegin) {
 		p.stop("")
 	}
 	defer h.freed.Broadcast() // producers may have come before the order
-	h.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
+	h.feed = &feedState{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
 	if h.consumer != nil {
 		h.consumer.wants = 0
 		h.consumer.peer.send(message{Op: "feed", Feed: h.feed.id, Plan: h.feed.plan}, nil)
@@ -114,7 +114,7 @@ func (h *Holder) handOut() {
 }
 
 // endEpoch informs the program of the end of an epoch, and drops the records that are left out of it.
-func (h *Holder) endEpoch(f *reading, e *epoch) {
+func (h *Holder) endEpoch(f *feedState, e *epoch) {
 	rest := f.queue[:0]
 	for _, p := range f.queue {
 		if p.epoch == f.at {
@@ -129,7 +129,7 @@ func (h *Holder) endEpoch(f *reading, e *epoch) {
 }
 
 // handOutPiece gives the program the next piece of an epoch. It returns false if there is none.
-func (h *Holder) handOutPiece(f *reading, e *epoch) bool {
+func (h *Holder) handOutPiece(f *feedState, e *epoch) bool {
 	limit := e.allowed - e.announced
 	if e.over != nil {
 		limit = e.over.GetRows() - e.announced
@@ -192,7 +192,7 @@ func (h *Holder) release(s int) {
 }
 
 // cut removes up to n records of an epoch, which are not handed out, from the end of the queue, and returns them.
-func (f *reading) cut(number int, n int64) []piece {
+func (f *feedState) cut(number int, n int64) []piece {
 	var taken []piece
 	e := f.epoch(number)
 	if f.even && !f.left {
