@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // maxControl bounds one line of a task's control socket, in bytes.
@@ -133,26 +133,13 @@ func (m returned) result() (*clusterpb.TaskResult, error) {
 // readControl calls handle for each line until the stream ends. It skips lines that are too
 // long or invalid.
 func readControl(r io.Reader, handle func(controlMessage)) {
-	lines := bufio.NewReaderSize(r, 1<<16)
-	var line []byte
-	skipping := false
-	for {
-		piece, err := lines.ReadSlice('\n')
-		if len(line)+len(piece) > maxControl {
-			line, skipping = nil, true
-		}
-		if !skipping {
-			line = append(line, piece...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
+	for in := jsonlines.NewReader(r, maxControl); ; {
+		line, err := in.Next()
+		if err != nil && !errors.Is(err, jsonlines.ErrTooLong) {
 			return
 		}
 		if m, ok := parseControl(line); ok {
 			handle(m)
 		}
-		line, skipping = line[:0], false
 	}
 }

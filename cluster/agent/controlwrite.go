@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -9,20 +8,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// sendControl writes a line to the task's control socket and returns whether it succeeded.
+// controlTimeout bounds the time in which a program takes a line.
+const controlTimeout = time.Second
+
+// sendControl writes a line to the task's control socket and reports whether it succeeded.
 // After a write timed out nothing more is written.
 func (t *task) sendControl(message map[string]any) bool {
-	line, err := json.Marshal(message)
-	if err != nil {
-		return false
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.proc.control == nil {
 		return false
 	}
-	_ = t.proc.control.SetWriteDeadline(time.Now().Add(time.Second))
-	_, err = t.proc.control.Write(append(line, '\n'))
+	err := t.proc.control.Write(message)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.proc.control = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // How long a task's pipes may stay open after its exit: before the exit is reported, before its
@@ -55,7 +56,7 @@ type taskDisk struct {
 // taskProcess is a task's process and the requests about it. It is guarded by the task's mu.
 type taskProcess struct {
 	running *interpreter.Process // nil before the fork
-	control *os.File             // the agent's end
+	control *jsonlines.Writer    // to the program; nil: the program takes no messages
 	killed  bool                 // SIGKILL was requested before there was a process
 	stale   bool                 // the zygote could not fork it: a new zygote is needed
 }
@@ -161,7 +162,7 @@ func (t *task) run(spawn spawner) {
 // began reports the process and starts reading its output.
 func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	t.mu.Lock()
-	t.proc.running, t.proc.control, t.proc.stale = p, pipes.control, p.Fresh != ""
+	t.proc.running, t.proc.control, t.proc.stale = p, jsonlines.NewWriter(pipes.control, controlTimeout), p.Fresh != ""
 	killed := t.proc.killed
 	t.mu.Unlock()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.PID)}}}))

@@ -1,7 +1,6 @@
 package spark
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // host is the driver's end of a host process's connection: calls, answered in any order, and
@@ -20,7 +20,7 @@ type host struct {
 	events chan<- hostEvent // never closed; the reader stops at gone
 	gone   chan struct{}    // closed when the connection has ended
 
-	write sync.Mutex
+	out *jsonlines.Writer
 
 	mu sync.Mutex
 	// guarded by mu
@@ -73,7 +73,7 @@ const sendTimeout = 5 * time.Second
 
 // newHost reads from a connection until it is closed.
 func newHost(conn net.Conn, events chan<- hostEvent) *host {
-	h := &host{conn: conn, events: events, gone: make(chan struct{}), calls: map[int]chan hostReply{}}
+	h := &host{conn: conn, out: jsonlines.NewWriter(conn, sendTimeout), events: events, gone: make(chan struct{}), calls: map[int]chan hostReply{}}
 	go h.read() // ends with the connection, then closes gone
 	return h
 }
@@ -81,15 +81,13 @@ func newHost(conn net.Conn, events chan<- hostEvent) *host {
 func (h *host) read() {
 	defer close(h.gone)
 	defer h.conn.Close()
-	lines := bufio.NewScanner(h.conn)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
+	for in := jsonlines.NewReader(h.conn, maxLine); ; {
 		var m struct {
 			hostEvent
 			hostReply
 		}
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return // not one of our hosts
+		if err := in.Decode(&m); err != nil {
+			return // closed, or not one of our hosts
 		}
 		if m.Event != "" {
 			h.events <- m.hostEvent
@@ -142,18 +140,9 @@ func (h *host) call(ctx context.Context, op string, args map[string]any, value a
 }
 
 func (h *host) send(message any) error {
-	line, err := json.Marshal(message)
+	err := h.out.Write(message)
 	if err != nil {
-		return err
-	}
-	h.write.Lock()
-	defer h.write.Unlock()
-	err = h.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err == nil {
-		_, err = h.conn.Write(append(line, '\n'))
-	}
-	if err != nil {
-		h.conn.Close() // after half a line nothing can be sent
+		h.conn.Close() // a part of a line may have been written
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// Package unixsock listens on unix sockets that only this user can connect to.
+// Package unixsock listens on unix sockets that only this user can connect to, and passes files over them.
 package unixsock
 
 import (

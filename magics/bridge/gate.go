@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 	"github.com/tfcluster/tfcluster/internal/unixsock"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -136,7 +136,7 @@ type gateMessage struct {
 const helloTimeout = 10 * time.Second
 
 func (g *Gate) serve(conn net.Conn) {
-	in := json.NewDecoder(bufio.NewReader(conn))
+	in := jsonlines.NewReader(conn, maxMessage)
 	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return
 	}
@@ -147,7 +147,7 @@ func (g *Gate) serve(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return
 	}
-	c := &caller{gate: g, conn: conn, waiting: map[uint64]chan *gateMessage{}}
+	c := &caller{gate: g, conn: conn, out: jsonlines.NewWriter(conn, sendTimeout), waiting: map[uint64]chan *gateMessage{}}
 	switch first.Op {
 	case "objects":
 		g.serveObjects(c, in)
@@ -166,7 +166,7 @@ func (g *Gate) serve(conn net.Conn) {
 }
 
 // serveObjects keeps a connection to the notebook's objects. Calls of Go go to the newest one.
-func (g *Gate) serveObjects(c *caller, in *json.Decoder) {
+func (g *Gate) serveObjects(c *caller, in *jsonlines.Reader) {
 	g.mu.Lock()
 	g.objects = c
 	select {
@@ -203,7 +203,7 @@ func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
 }
 
 // complete sends completions. Among them are names of the notebook, for which it asks over the same connection.
-func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
+func (g *Gate) complete(c *caller, in *jsonlines.Reader, first *gateMessage) {
 	reader := make(chan struct{})
 	go func() { // ends with the connection
 		defer close(reader)
@@ -216,7 +216,7 @@ func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
 }
 
 // command runs one magic or verb. Calls to Python's objects go over the same connection.
-func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
+func (g *Gate) command(c *caller, in *jsonlines.Reader, first *gateMessage) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
 	out := &gateOutput{caller: c, interrupts: make(chan struct{}, 8), count: first.Count}
@@ -255,10 +255,11 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 
 // caller is one connection to the shim, with the calls that wait for an answer.
 type caller struct {
-	conn io.WriteCloser
+	conn io.Closer
+	out  *jsonlines.Writer
 	gate *Gate // nil: none, in tests
 
-	mu      sync.Mutex // one line at a time; guards next, waiting, dead
+	mu      sync.Mutex // guards next, waiting, dead
 	next    uint64
 	waiting map[uint64]chan *gateMessage
 	dead    bool
@@ -268,19 +269,11 @@ type caller struct {
 const sendTimeout = 30 * time.Second
 
 func (c *caller) send(message any) error {
-	line, err := json.Marshal(message)
+	err := c.out.Write(message)
+	if c.out.Torn() {
+		_ = c.conn.Close() // no line may follow a part of one
+	}
 	if err != nil {
-		return errtext.Fault("encode a message to Python: %w", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = d.SetWriteDeadline(time.Now().Add(sendTimeout)) // an error: the connection is closed, and the write fails
-	}
-	if n, err := c.conn.Write(append(line, '\n')); err != nil {
-		if n > 0 {
-			_ = c.conn.Close() // no line may follow a part of a line
-		}
 		return fmt.Errorf("write to the notebook's Python: %w", err)
 	}
 	return nil
@@ -326,7 +319,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 }
 
 // listen reads lines of Python until the connection ends, and passes answers to the calls that wait for them.
-func (c *caller) listen(in *json.Decoder, interrupted func()) {
+func (c *caller) listen(in *jsonlines.Reader, interrupted func()) {
 	defer c.gone()
 	for {
 		var m gateMessage

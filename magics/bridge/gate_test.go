@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // written is a connection that accepts the first bytes of a line, then fails.
@@ -20,7 +22,7 @@ func (w *written) Close() error                     { w.closed = true; return ni
 func TestPartOfALine(t *testing.T) {
 	t.Parallel()
 	for _, conn := range []*written{{bytes: 0}, {bytes: 1}} {
-		c := &caller{conn: conn}
+		c := &caller{conn: conn, out: jsonlines.NewWriter(conn, time.Minute)}
 		if err := c.send("line"); err == nil {
 			t.Errorf("%d bytes: no error", conn.bytes)
 		}

@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // PanelServer serves the comms of the JupyterLab extension.
@@ -15,7 +17,7 @@ type PanelServer interface {
 const panelBacklog = 16
 
 // panel serves a comm of the JupyterLab extension. Python passes its messages on unchanged, in both directions.
-func (g *Gate) panel(c *caller, in *json.Decoder) {
+func (g *Gate) panel(c *caller, in *jsonlines.Reader) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	messages := make(chan json.RawMessage, panelBacklog)
 	reader := make(chan struct{})

@@ -130,11 +130,11 @@ type invocation struct {
 	table   *command.Table
 	out     render.Output
 	py      bridge.Python
-	dir     string        // base of relative paths; "" before workingDir
-	oneRun  bool          // the executors are for one run, and released with it
+	dir     string          // base of relative paths; "" before workingDir
+	oneRun  bool            // the executors are for one run, and released with it
 	feed    *feeding.Client // what the run is fed; nil: nothing
-	fed     bool          // feed has ended
-	view    *render.View  // of the run; nil before it shows anything
+	fed     bool            // feed has ended
+	view    *render.View    // of the run; nil before it shows anything
 
 	detached *feeding.Detached // feeds of commands that have ended
 }

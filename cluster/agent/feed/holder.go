@@ -178,7 +178,7 @@ func (h *Holder) serve(ctx context.Context, conn *net.UnixConn, carried bool) {
 	if ctx.Err() != nil { // the line before has removed the deadline of the end
 		return
 	}
-	p := &peer{conn: conn, wake: make(chan struct{}, 1)}
+	p := newPeer(conn)
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer p.hangUp()

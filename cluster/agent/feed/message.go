@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
 
 // maxLine bounds a line of the socket, in bytes.
@@ -66,6 +65,7 @@ type epochOverLine struct {
 // peer is a connection of the socket. Messages are queued, so that the holder never waits for a peer.
 type peer struct {
 	conn *net.UnixConn
+	out  *jsonlines.Writer
 
 	mu    sync.Mutex
 	wake  chan struct{} // capacity 1
@@ -73,27 +73,27 @@ type peer struct {
 	ended bool          // guarded by mu: nothing is queued any more
 }
 
+// outgoing is a line that is queued.
 type outgoing struct {
-	line []byte
-	file *os.File  // sent with the line; may be nil
+	line any       // not changed any more
+	file *os.File  // passed with the line; may be nil
 	body io.Reader // follows the line; may be nil
 }
 
-// writeTimeout bounds the time in which a peer takes a line: one that is stopped gives up its connection.
+// writeTimeout bounds the time in which a peer takes a line: a peer that is stopped loses its connection.
 const writeTimeout = time.Minute
 
-// send queues a line, with a descriptor if file is not nil.
-func (p *peer) send(m any, file *os.File) { p.enqueue(m, outgoing{file: file}) }
+func newPeer(conn *net.UnixConn) *peer {
+	return &peer{conn: conn, out: jsonlines.NewWriter(conn, writeTimeout), wake: make(chan struct{}, 1)}
+}
+
+// send queues a line, with a file unless that is nil.
+func (p *peer) send(line any, file *os.File) { p.enqueue(outgoing{line: line, file: file}) }
 
 // sendBody queues a line and the bytes that follow it.
-func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(m, outgoing{body: body}) }
+func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(outgoing{line: m, body: body}) }
 
-func (p *peer) enqueue(m any, o outgoing) {
-	line, err := json.Marshal(m)
-	if err != nil {
-		return // a plan that is not JSON was refused before
-	}
-	o.line = append(line, '\n')
+func (p *peer) enqueue(o outgoing) {
 	p.mu.Lock()
 	if !p.ended {
 		p.queue = append(p.queue, o)
@@ -102,7 +102,7 @@ func (p *peer) enqueue(m any, o outgoing) {
 	p.rouse()
 }
 
-// hangUp ends the connection behind what is queued.
+// hangUp ends the connection after what is queued.
 func (p *peer) hangUp() {
 	p.mu.Lock()
 	p.ended = true
@@ -126,7 +126,6 @@ func (p *peer) writeLoop() {
 		p.queue = nil
 		p.mu.Unlock()
 		for _, o := range queue {
-			_ = p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 			if err := p.write(o); err != nil {
 				_ = p.conn.Close() // its reader ends
 				return
@@ -143,42 +142,32 @@ func (p *peer) writeLoop() {
 }
 
 func (p *peer) write(o outgoing) error {
-	if o.file != nil {
-		return memory.Send(p.conn, o.line, o.file)
+	switch {
+	case o.file != nil:
+		return p.out.Write(o.line, o.file)
+	case o.body != nil:
+		return p.out.WriteBody(o.line, o.body)
+	default:
+		return p.out.Write(o.line)
 	}
-	_, err := p.conn.Write(o.line)
-	if err == nil && o.body != nil {
-		_, err = io.Copy(p.conn, o.body)
-	}
-	return err
 }
 
-// errNoMessage ends a connection whose peer does not speak the protocol.
+// errNoMessage ends a connection with a peer that does not speak the protocol.
 var errNoMessage = errors.New("this is no message of a feed")
 
-// lineReader reads messages.
-type lineReader struct{ r *bufio.Reader }
+// lineReader reads messages, and the bytes that follow them.
+type lineReader struct{ *jsonlines.Reader }
 
-func newLineReader(conn net.Conn) lineReader {
-	return lineReader{bufio.NewReaderSize(conn, 4096)}
-}
+func newLineReader(r io.Reader) lineReader { return lineReader{jsonlines.NewReader(r, maxLine)} }
 
 // read returns the next message.
 func (l lineReader) read() (message, error) {
-	var line []byte
-	for {
-		part, err := l.r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxLine {
-			return message{}, errNoMessage
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
-			return message{}, err
-		}
-		break
+	line, err := l.Next()
+	if errors.Is(err, jsonlines.ErrTooLong) {
+		return message{}, errNoMessage
+	}
+	if err != nil {
+		return message{}, err
 	}
 	return parseMessage(line)
 }

@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"bufio"
 	"errors"
 	"strings"
 	"testing"
@@ -127,7 +126,7 @@ func FuzzParseMessage(f *testing.F) {
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", maxLine-100)
-	r := lineReader{bufio.NewReaderSize(strings.NewReader(`{"op":"stop","reason":"`+text+`"}`+"\n"+`{"op":"`+strings.Repeat("y", maxLine)), 4096)}
+	r := newLineReader(strings.NewReader(`{"op":"stop","reason":"` + text + `"}` + "\n" + `{"op":"` + strings.Repeat("y", 2*maxLine)))
 	if m, err := r.read(); err != nil || m.Reason != text {
 		t.Errorf("a line of %d bytes: %v", len(text), err)
 	}

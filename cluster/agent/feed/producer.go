@@ -46,7 +46,7 @@ func (h *Holder) produce(peer *peer, lines lineReader, first message, carried bo
 	for {
 		m, err := lines.read()
 		if err == nil && p.carried && m.Op == "put" {
-			err = h.fill(p, m, lines.r)
+			err = h.fill(p, m, lines)
 		}
 		if err != nil || !h.fromProducer(f, p, m) {
 			break

@@ -1,7 +1,6 @@
 package group
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
@@ -90,6 +90,7 @@ const maxCall = 4096
 // serveProgram makes the program's calls, one after the other, until the program closes its connection. If the group
 // ends first, serveProgram sends the reason: the program reads it with its next call.
 func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
+	out := jsonlines.NewWriter(conn, reporting) // the program may be stopped
 	defer func() {
 		m.mu.Lock()
 		over := m.over
@@ -98,49 +99,43 @@ func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
 			over = context.Cause(ctx).Error()
 		}
 		if over != "" {
-			m.send(conn, answer{Op: "failed", Reason: over})
+			m.send(out, answer{Op: "failed", Reason: over})
 		}
 	}()
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(make([]byte, 0, maxCall), maxCall)
 	var group *collective.Group
-	for lines.Scan() {
+	for in := jsonlines.NewReader(conn, maxCall); ; {
+		line, err := in.Next()
+		if err != nil {
+			return
+		}
 		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			m.send(conn, answer{Op: "failed", Reason: errtext.Fault("the program sent %q: %w", lines.Bytes(), err).Error()})
+		if err := json.Unmarshal(line, &r); err != nil {
+			m.send(out, answer{Op: "failed", Reason: errtext.Fault("the program sent %q: %w", line, err).Error()})
 			return
 		}
 		limit := duration(r.Seconds)
 		if group == nil {
 			var err error
 			if group, err = m.await(ctx, limit); err != nil {
-				m.send(conn, answer{Op: "failed", Reason: err.Error()})
+				m.send(out, answer{Op: "failed", Reason: err.Error()})
 				return
 			}
-			if err := m.greet(conn, group); err != nil {
+			if err := m.greet(out, group); err != nil {
 				return
 			}
 			continue
 		}
-		if !m.send(conn, m.call(ctx, group, r, limit)) {
+		if !m.send(out, m.call(ctx, group, r, limit)) {
 			return
 		}
 	}
 }
 
 // send sends an answer, and reports whether that succeeded.
-func (m *Member) send(conn *net.UnixConn, a answer) bool {
-	line, err := json.Marshal(a)
-	if err == nil {
-		// The program may be stopped. If setting the deadline fails, the write fails, too.
-		_ = conn.SetWriteDeadline(time.Now().Add(reporting))
-		_, err = conn.Write(append(line, '\n'))
-	}
-	return err == nil
-}
+func (m *Member) send(out *jsonlines.Writer, a answer) bool { return out.Write(a) == nil }
 
 // greet sends the program its rank, the names of the group, and the memory of the ranks of its host.
-func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
+func (m *Member) greet(out *jsonlines.Writer, group *collective.Group) error {
 	m.mu.Lock()
 	cfg := m.joined.cfg
 	m.mu.Unlock()
@@ -157,15 +152,12 @@ func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
 	slices.Sort(ranks)
 	for _, rank := range ranks {
 		s := segments[rank]
-		line, err := json.Marshal(answer{Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots})
-		if err != nil {
-			return err
-		}
-		if err := memory.Send(conn, append(line, '\n'), s.File()); err != nil {
+		a := answer{Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots}
+		if err := out.Write(a, s.File()); err != nil {
 			return err
 		}
 	}
-	if !m.send(conn, answer{Op: "group", Rank: cfg.Rank, Names: cfg.Names, Slot: group.Next()}) {
+	if !m.send(out, answer{Op: "group", Rank: cfg.Rank, Names: cfg.Names, Slot: group.Next()}) {
 		return net.ErrClosed
 	}
 	return nil

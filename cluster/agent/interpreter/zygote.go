@@ -1,7 +1,6 @@
 package interpreter
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
+
+// maxAnswer bounds a line of a zygote, in bytes.
+const maxAnswer = 1 << 20
 
 // spawnTimeout bounds a zygote's fork.
 const spawnTimeout = 30 * time.Second
@@ -74,7 +77,7 @@ type zygote struct {
 	retired chan struct{} // closed when it accepts no more agents
 	reader  sync.WaitGroup
 
-	write sync.Mutex // serialises requests
+	out *jsonlines.Writer
 
 	mu sync.Mutex
 	// guarded by mu
@@ -85,7 +88,7 @@ type zygote struct {
 // NewZygote returns a zygote that uses and closes conn.
 func NewZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
-		conn: conn, ready: make(chan struct{}), Gone: make(chan struct{}), retired: make(chan struct{}),
+		conn: conn, out: jsonlines.NewWriter(conn, spawnTimeout), ready: make(chan struct{}), Gone: make(chan struct{}), retired: make(chan struct{}),
 		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan ExitStatus{},
 	}
 	if peer, err := peerOf(conn); err == nil {
@@ -124,11 +127,9 @@ func (z *zygote) WaitReady(ctx context.Context) (*clusterpb.Python, error) {
 
 func (z *zygote) read() {
 	defer close(z.Gone)
-	lines := bufio.NewScanner(z.conn)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for in := jsonlines.NewReader(z.conn, maxAnswer); ; {
 		var m zygoteMessage
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+		if err := in.Decode(&m); err != nil {
 			return
 		}
 		z.handle(m)
@@ -190,8 +191,7 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 	z.spawning[request.ID], z.exits[request.ID] = reply, p.Exited
 	z.mu.Unlock()
 	request.Op = "spawn"
-	fds := unix.UnixRights(int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()))
-	if err := z.send(request, fds); err != nil {
+	if err := z.send(request, files[:]...); err != nil {
 		z.forget(request.ID)
 		select {
 		case <-z.Gone: // the reader has not noticed its death yet
@@ -227,13 +227,13 @@ func (z *zygote) forget(id string) {
 
 // kill signals a task's session.
 func (z *zygote) kill(id string, number int) error {
-	return z.send(map[string]any{"op": "kill", "id": id, "signal": number}, nil)
+	return z.send(map[string]any{"op": "kill", "id": id, "signal": number})
 }
 
 // retire stops the zygote from accepting agents, so that the next one starts another. It
 // returns once that is so, or the zygote has died.
 func (z *zygote) retire(ctx context.Context) {
-	if z.send(map[string]any{"op": "retire"}, nil) != nil {
+	if z.send(map[string]any{"op": "retire"}) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
@@ -245,30 +245,13 @@ func (z *zygote) retire(ctx context.Context) {
 	}
 }
 
-func (z *zygote) send(request any, oob []byte) error {
-	line, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
-	}
-	line = append(line, '\n')
-	if z.pid > 0 { // one that was stopped (SIGSTOP) would neither fork nor kill
+func (z *zygote) send(request any, files ...*os.File) error {
+	if z.pid > 0 { // a zygote that was stopped (SIGSTOP) would neither fork nor kill
 		_ = unix.Kill(z.pid, unix.SIGCONT)
 	}
-	z.write.Lock()
-	defer z.write.Unlock()
-	if err := z.conn.SetWriteDeadline(time.Now().Add(spawnTimeout)); err != nil {
-		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
-	}
-	if len(oob) > 0 { // the descriptors are sent with the first byte
-		n, _, err := z.conn.WriteMsgUnix(line[:1], oob, nil)
-		if err != nil {
-			return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
-		}
-		line = line[n:]
-	}
-	if n, err := z.conn.Write(line); err != nil {
-		if n > 0 || len(oob) > 0 {
-			_ = z.conn.Close() // no request may follow a part of one
+	if err := z.out.Write(request, files...); err != nil {
+		if z.out.Torn() {
+			_ = z.conn.Close()
 		}
 		return fmt.Errorf("the process that tasks are forked from (the zygote) did not take a request: %w", err)
 	}

@@ -104,7 +104,7 @@ func TestPartOfARequest(t *testing.T) {
 	z := NewZygote(conn)
 	defer z.Close()
 	sent := make(chan error, 1)
-	go func() { sent <- z.send(SpawnRequest{Cwd: strings.Repeat("x", 16<<20)}, nil) }() // more than the socket holds
+	go func() { sent <- z.send(SpawnRequest{Cwd: strings.Repeat("x", 16<<20)}) }() // more than the socket holds
 	if _, err := peer.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,131 @@
+// Package jsonlines exchanges messages that are one line of JSON each. The processes of tfcluster on one host speak so over
+// unix sockets; bytes or descriptors may follow a line. cluster/python/tfcluster has the peers in Python.
+package jsonlines
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/unixsock"
+)
+
+// ErrTooLong is the error of a line that is longer than its reader allows.
+var ErrTooLong = errors.New("a line of JSON is too long")
+
+// keptBuffer is the largest buffer that a Reader keeps for the next line, in bytes.
+const keptBuffer = 1 << 20
+
+// Reader reads messages. It is not safe for concurrent use.
+type Reader struct {
+	in       *bufio.Reader
+	limit    int
+	line     []byte
+	skipping bool // the rest of a line that is too long
+}
+
+// NewReader returns a Reader of lines of up to limit bytes.
+func NewReader(r io.Reader, limit int) *Reader {
+	return &Reader{in: bufio.NewReaderSize(r, min(limit, 64<<10)), limit: limit}
+}
+
+// Next returns the next line without its end; it is valid until the next call. As soon as a line exceeds the limit Next
+// returns ErrTooLong, and the next call continues after that line. For a line without an end it returns io.EOF alone.
+func (r *Reader) Next() ([]byte, error) {
+	if r.line = r.line[:0]; cap(r.line) > keptBuffer {
+		r.line = nil
+	}
+	for {
+		part, err := r.in.ReadSlice('\n')
+		whole := err == nil
+		switch {
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case r.skipping:
+			r.skipping = !whole
+			continue
+		case len(r.line)+len(part) > r.limit:
+			r.skipping = !whole
+			return nil, ErrTooLong
+		}
+		if r.line = append(r.line, part...); whole {
+			return r.line[:len(r.line)-1], nil
+		}
+	}
+}
+
+// Decode decodes the next line into v.
+func (r *Reader) Decode(v any) error {
+	line, err := r.Next()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, v)
+}
+
+// Read reads bytes that follow a line.
+func (r *Reader) Read(p []byte) (int, error) { return r.in.Read(p) }
+
+// Writer writes messages. It is safe for concurrent use.
+type Writer struct {
+	conn    io.Writer
+	timeout time.Duration
+
+	mu   sync.Mutex
+	torn error // guarded by mu: the error that has left a part of a line
+}
+
+// NewWriter returns a Writer to conn. If conn has write deadlines, each message must be written within timeout: a peer
+// that is stopped must not block its writers.
+func NewWriter(conn io.Writer, timeout time.Duration) *Writer {
+	return &Writer{conn: conn, timeout: timeout}
+}
+
+// Write writes a message and passes files with its first byte, for which the connection must be a *net.UnixConn. After an
+// error that has left a part of a line, every call returns that error: no line may follow.
+func (w *Writer) Write(message any, files ...*os.File) error { return w.write(message, files, nil) }
+
+// WriteBody writes a message, and the bytes that follow it.
+func (w *Writer) WriteBody(message any, body io.Reader) error { return w.write(message, nil, body) }
+
+// Torn reports whether the last line is not whole, so that nothing can be written any more.
+func (w *Writer) Torn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.torn != nil
+}
+
+func (w *Writer) write(message any, files []*os.File, body io.Reader) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return errtext.Fault("encode a message: %w", err)
+	}
+	line = append(line, '\n')
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.torn != nil {
+		return w.torn
+	}
+	if conn, ok := w.conn.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		_ = conn.SetWriteDeadline(time.Now().Add(w.timeout)) // fails for a closed connection, to which the write fails, too
+	}
+	var n int
+	if len(files) > 0 {
+		n, err = unixsock.Pass(w.conn.(*net.UnixConn), line, files...)
+	} else {
+		n, err = w.conn.Write(line)
+	}
+	if err == nil && body != nil {
+		_, err = io.Copy(w.conn, body)
+	}
+	if err != nil && n > 0 {
+		w.torn = err
+	}
+	return err
+}
