@@ -97,10 +97,17 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	a.python.Warm(ctx, want)
 }
 
-// prepareRun holds a new port for a run's attempt and answers with it.
+// prepareRun answers with the port of a run's attempt: the one that the agent has held since no run has one, or a new one.
 func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
-	port, err := holdPort()
+	a.mu.Lock()
+	port := a.port
+	a.port = nil
+	a.mu.Unlock()
+	var err error
+	if port == nil {
+		port, err = holdPort()
+	}
 	if err != nil {
 		reply.Error = err.Error()
 	} else {
@@ -109,8 +116,6 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	a.logs.Prune()
 	a.disk.blobs.prune()
 	a.mu.Lock()
-	a.port.release()
-	a.port = nil
 	r := a.runs[p.GetRun()]
 	if r == nil {
 		r = &run{id: p.GetRun()}
