@@ -132,6 +132,9 @@ type gateMessage struct {
 	Count   int             `json:"count"` // the n of In[n]; 0: none
 }
 
+// maxMessage bounds a line from Python, in bytes: a program with its values, pickled.
+const maxMessage = 2 << 30
+
 // helloTimeout is the time that a connection has for its first line.
 const helloTimeout = 10 * time.Second
 

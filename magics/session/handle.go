@@ -26,7 +26,7 @@ type Handle struct {
 	drop      context.CancelFunc
 	held      atomic.Bool
 	known     atomic.Pointer[clusterpb.ClusterStatus] // the last status
-	open      func() // opens the presence stream
+	open      func()                                  // opens the presence stream
 }
 
 func closeClient(c clusterpb.ControlClient) {

@@ -51,7 +51,7 @@ func (d driver) GroupedRun(context.Context) (groups.Run, error) {
 func (d driver) serve(t *testing.T) clusterpb.GroupsClient {
 	t.Helper()
 	server := grpc.NewServer()
-	clusterpb.RegisterGroupsServer(server, groups.New(d, func(context.Context) string { return "executor" }))
+	clusterpb.RegisterGroupsServer(server, groups.New(d, func(context.Context, string) (string, error) { return "executor", nil }))
 	return serve(t, server)
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/driver/groups"
@@ -72,8 +71,8 @@ func New(cfg Config) *Coordinator {
 		c.post(func() { c.note(withLimit(text), true); c.subs.wake() })
 	})
 	c.address.now.Store(&cfg.Address)
-	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
-	c.runs.groups = groups.New(feedable{c}, auth.PeerName)
+	c.runs.feeds = dispatch.New(feedable{c}, c.callerOf, cfg.Log)
+	c.runs.groups = groups.New(feedable{c}, c.callerOf)
 	c.files = files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: c.receiver(), shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}, ranks: ranksOf(cfg.Request.GetRoles())}
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {

@@ -9,12 +9,17 @@ import (
 	"io/fs"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/driver/groups"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // runs are the cluster's runs and the inputs of the last start. Owned by the loop.
@@ -228,6 +233,23 @@ func (c *Coordinator) Groups() *groups.Groups { return c.runs.groups }
 
 // feedable tells packages dispatch and groups which run is active, and how producers reach the driver.
 type feedable struct{ c *Coordinator }
+
+// callerOf returns the executor in the certificate of a call's peer, which must run the task: an agent speaks for its own
+// task alone.
+func (c *Coordinator) callerOf(ctx context.Context, task string) (executor string, err error) {
+	id := cluster.ExecutorID(auth.PeerName(ctx))
+	owns := false
+	if err := c.call(ctx, func() {
+		x := c.lc.Executor(id)
+		owns = x != nil && x.Task.String() == task
+	}); err != nil {
+		return "", status.Error(codes.Unavailable, err.Error())
+	}
+	if !owns {
+		return "", status.Error(codes.PermissionDenied, errtext.Fault("executor %s does not run %s, in whose name it calls", id, task).Error())
+	}
+	return string(id), nil
+}
 
 // GroupedRun implements groups.Runs.
 func (f feedable) GroupedRun(ctx context.Context) (groups.Run, error) {

@@ -37,11 +37,15 @@ type Runs interface {
 	GroupedRun(ctx context.Context) (Run, error)
 }
 
-// Groups implements the service Groups. Executor returns the name in the certificate of a call's peer.
+// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
+// in whose name the agent calls.
+type Caller func(ctx context.Context, task string) (executor string, err error)
+
+// Groups implements the service Groups.
 type Groups struct {
 	clusterpb.UnimplementedGroupsServer
-	runs     Runs
-	executor func(context.Context) string
+	runs   Runs
+	caller Caller
 
 	mu     sync.Mutex
 	groups map[groupKey]*group // guarded by mu
@@ -63,12 +67,16 @@ type group struct {
 }
 
 // New returns a Groups without groups.
-func New(runs Runs, executor func(context.Context) string) *Groups {
-	return &Groups{runs: runs, executor: executor, groups: map[groupKey]*group{}}
+func New(runs Runs, caller Caller) *Groups {
+	return &Groups{runs: runs, caller: caller, groups: map[groupKey]*group{}}
 }
 
 // Join implements the service.
 func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServer[clusterpb.GroupUpdate]) error {
+	executor, err := s.caller(stream.Context(), m.GetTask())
+	if err != nil {
+		return err
+	}
 	run, err := s.runs.GroupedRun(stream.Context())
 	if err != nil {
 		return err
@@ -77,7 +85,7 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		return status.Errorf(codes.FailedPrecondition, "%s is no task of the active run any more: run %d was ended, or its tasks were started again", m.GetTask(), m.GetRun())
 	}
 	m = proto.CloneOf(m)
-	m.Executor = s.executor(stream.Context())
+	m.Executor = executor
 	g, err := s.enter(m)
 	if err != nil {
 		return err

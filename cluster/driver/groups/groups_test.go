@@ -32,10 +32,18 @@ func (r *fakeRuns) GroupedRun(context.Context) (Run, error) {
 	return r.run, nil
 }
 
+// stranger is a task that the calling agent does not run.
+const stranger = "worker:9"
+
 // serve returns a client of the service for a run of these tasks.
 func serve(t *testing.T, runs Runs) (*Groups, clusterpb.GroupsClient) {
 	t.Helper()
-	g := New(runs, func(context.Context) string { return "executor" })
+	g := New(runs, func(_ context.Context, task string) (string, error) {
+		if task == stranger {
+			return "", status.Error(codes.PermissionDenied, "another executor's task")
+		}
+		return "executor", nil
+	})
 	server := grpc.NewServer()
 	clusterpb.RegisterGroupsServer(server, g)
 	ln := bufconn.Listen(1 << 16)
@@ -164,5 +172,23 @@ func TestRefused(t *testing.T) {
 	runs.mu.Unlock()
 	if _, err := join(t, client, "worker:0", 2).Recv(); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("of a run that has ended: %v", err)
+	}
+}
+
+// TestStrangers: an agent speaks for its own task alone.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	_, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "worker:0"}, {Name: stranger}}}})
+	stream, err := client.Join(t.Context(), &clusterpb.GroupMember{Run: 1, Task: stranger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, joined := stream.Recv()
+	_, failed := client.Fail(t.Context(), &clusterpb.GroupFailure{Run: 1, Task: stranger})
+	_, reported := client.Progress(t.Context(), &clusterpb.GroupProgress{Run: 1, Task: stranger})
+	for call, err := range map[string]error{"Join": joined, "Fail": failed, "Progress": reported} {
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // Fail implements the service.
 func (s *Groups) Fail(ctx context.Context, f *clusterpb.GroupFailure) (*clusterpb.GroupOver, error) {
-	g, err := s.find(f.GetRun(), f.GetAttempt(), f.GetTask())
+	g, err := s.find(ctx, f.GetRun(), f.GetAttempt(), f.GetTask())
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func (s *Groups) Fail(ctx context.Context, f *clusterpb.GroupFailure) (*clusterp
 }
 
 // Progress implements the service.
-func (s *Groups) Progress(_ context.Context, p *clusterpb.GroupProgress) (*clusterpb.GroupOver, error) {
-	g, err := s.find(p.GetRun(), p.GetAttempt(), p.GetTask())
+func (s *Groups) Progress(ctx context.Context, p *clusterpb.GroupProgress) (*clusterpb.GroupOver, error) {
+	g, err := s.find(ctx, p.GetRun(), p.GetAttempt(), p.GetTask())
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,11 @@ func (s *Groups) Progress(_ context.Context, p *clusterpb.GroupProgress) (*clust
 	return &clusterpb.GroupOver{Reason: g.over}, nil
 }
 
-// find returns the group of a member. It returns an error if the group has no such member.
-func (s *Groups) find(run, attempt int32, task string) (*group, error) {
+// find returns the group of a member whose agent makes the call. It returns an error if the group has no such member.
+func (s *Groups) find(ctx context.Context, run, attempt int32, task string) (*group, error) {
+	if _, err := s.caller(ctx, task); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.groups[groupKey{run, attempt}]

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -85,6 +87,9 @@ func (r *fakeRuns) restart() {
 	})
 }
 
+// stranger is a task that the calling agent does not run.
+const stranger = "worker:9"
+
 // bed is a driver with a run, and a connection to the driver.
 type bed struct {
 	t    *testing.T
@@ -99,7 +104,12 @@ func newBed(t *testing.T, tasks ...string) *bed {
 	for _, name := range tasks {
 		b.runs.run.Tasks = append(b.runs.run.Tasks, Task{Name: name})
 	}
-	b.d = New(b.runs, slog.New(slog.DiscardHandler))
+	b.d = New(b.runs, func(_ context.Context, task string) (string, error) {
+		if task == stranger {
+			return "", status.Error(codes.PermissionDenied, "another executor's task")
+		}
+		return "executor", nil
+	}, slog.New(slog.DiscardHandler))
 	server := grpc.NewServer()
 	clusterpb.RegisterFeedsServer(server, b.d)
 	clusterpb.RegisterFeedControlServer(server, b.d)

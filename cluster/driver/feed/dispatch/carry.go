@@ -134,6 +134,9 @@ func (d *Dispatch) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, cl
 		return status.Error(codes.NotFound, "the producer has ended")
 	}
 	defer d.endCarried(c)
+	if _, err := d.caller(stream.Context(), c.to.hello.GetTask()); err != nil {
+		return err
+	}
 	_ = c.conn.SetDeadline(time.Time{}) // the handshake's
 	stop := context.AfterFunc(stream.Context(), func() { _ = c.conn.Close() })
 	defer stop()

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,11 +50,16 @@ type Runs interface {
 	Route(feed string) (*clusterpb.FeedRoute, error)
 }
 
+// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
+// in whose name the agent calls.
+type Caller func(ctx context.Context, task string) (executor string, err error)
+
 // Dispatch serves the feeds of one cluster. At most one feed is on at a time.
 type Dispatch struct {
 	clusterpb.UnimplementedFeedsServer
 	clusterpb.UnimplementedFeedControlServer
 	runs     Runs
+	caller   Caller
 	log      *slog.Logger
 	patience patience
 
@@ -81,9 +88,9 @@ type holderKey struct {
 }
 
 // New returns a Dispatch without feeds.
-func New(runs Runs, log *slog.Logger) *Dispatch {
+func New(runs Runs, caller Caller, log *slog.Logger) *Dispatch {
 	return &Dispatch{
-		runs: runs, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second},
+		runs: runs, caller: caller, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second},
 		holders: map[holderKey]*holder{}, changed: make(chan struct{}), waiting: map[int64]*carried{},
 	}
 }
@@ -154,6 +161,9 @@ func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessag
 	if hello.GetTask() == "" {
 		return status.Error(codes.InvalidArgument, "a holder says hello first, with the name of its task")
 	}
+	if _, err := d.caller(stream.Context(), hello.GetTask()); err != nil {
+		return err
+	}
 	h := &holder{hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{})}
 	key := holderKey{hello.GetRun(), Task{hello.GetTask(), hello.GetAttempt()}}
 	d.mu.Lock()
@@ -222,6 +232,9 @@ func (d *Dispatch) take(h *holder, m *clusterpb.HolderMessage) {
 
 // Send implements the Feeds service. It passes records to another holder as they come.
 func (d *Dispatch) Send(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent]) error {
+	if err := d.takesPart(stream.Context()); err != nil {
+		return err
+	}
 	for {
 		piece, err := stream.Recv()
 		if err != nil {
@@ -241,6 +254,23 @@ func (d *Dispatch) Send(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, c
 			return err
 		}
 	}
+}
+
+// takesPart returns an error unless the caller runs a task that is fed.
+func (d *Dispatch) takesPart(ctx context.Context) error {
+	d.mu.Lock()
+	var tasks []string
+	if d.on != nil {
+		tasks = slices.Collect(maps.Keys(d.on.holders))
+	}
+	d.mu.Unlock()
+	err := status.Error(codes.NotFound, "the feed is over")
+	for _, task := range tasks {
+		if _, err = d.caller(ctx, task); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // passBatch passes a batch to the holder, from its first piece to its last.
@@ -269,6 +299,9 @@ func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece
 
 // Receive implements the Feeds service. It sends a holder the records that other holders send to it.
 func (d *Dispatch) Receive(r *clusterpb.FeedReceiver, stream grpc.ServerStreamingServer[clusterpb.FeedPiece]) error {
+	if _, err := d.caller(stream.Context(), r.GetTask()); err != nil {
+		return err
+	}
 	key := holderKey{r.GetRun(), Task{r.GetTask(), r.GetAttempt()}}
 	h, err := d.await(stream.Context(), key)
 	if err != nil {

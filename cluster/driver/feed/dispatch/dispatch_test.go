@@ -306,3 +306,21 @@ func TestHello(t *testing.T) {
 		t.Errorf("a second holder of a task: %v", err)
 	}
 }
+
+// TestStrangers: an agent speaks for its own task alone.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0", stranger)
+	client := clusterpb.NewFeedsClient(b.conn)
+	_, attended := b.attend(stranger).stream.Recv()
+	receiving, err := client.Receive(t.Context(), &clusterpb.FeedReceiver{Run: 1, Task: stranger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, received := receiving.Recv()
+	for call, err := range map[string]error{"Attend": attended, "Receive": received} {
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
