@@ -1,6 +1,7 @@
 package magics
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +26,7 @@ func TestConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Join(user, "tfcluster", "config.toml"), "workers = 3\nps_memory = \"1g\"\nevaluator-memory = \"1g\"\nidle = \"2h\"\nqueue = \"research\"\nmax-restarts = 4\n[env]\nA = \"1\"\n[profile.big]\nworkers = 8\nchief = true\n")
+	write(filepath.Join(user, "tfcluster", "config.toml"), "workers = 3\nps_memory = \"1g\"\nevaluator-memory = \"1g\"\nidle = \"2h\"\nqueue = \"research\"\nmax-restarts = 4\n[env]\nA = \"1\"\nB = true\nC = false\nD = 2\n[profile.big]\nworkers = 8\nchief = true\n")
 	write(filepath.Join(work, "tfcluster.toml"), "idle = \"never\"\nreserve-timeout = \"3m\"\n[profile.big]\nps = 2\n")
 	reserve := func(line string) (*fakeCluster, error) {
 		d := newFakeDrivers(t)
@@ -39,8 +40,11 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 || r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 || r.GetEnv()["A"] != "1" {
+	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 || r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 {
 		t.Errorf("the request is %v", r)
+	}
+	if want := map[string]string{"A": "1", "B": "true", "C": "false", "D": "2"}; !maps.Equal(f.request.GetEnv(), want) {
+		t.Errorf("the tasks' environment is %v, want %v", f.request.GetEnv(), want)
 	}
 	if f.starts[0].GetOptions().GetMaxRestarts() != 4 {
 		t.Errorf("the start is %v", f.starts[0])

@@ -202,7 +202,7 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 }
 
 // settingTexts returns a value of a file as a user would type it: a false flag is none, a table
-// is K=V each.
+// is K=V each, in which true and false are words.
 func settingTexts(v any) ([]string, error) {
 	switch v := v.(type) {
 	case string:
@@ -227,6 +227,10 @@ func settingTexts(v any) ([]string, error) {
 	case map[string]any:
 		var texts []string
 		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if flag, ok := v[k].(bool); ok {
+				texts = append(texts, fmt.Sprintf("%s=%t", k, flag))
+				continue
+			}
 			t, err := settingTexts(v[k])
 			if err != nil || len(t) != 1 {
 				return nil, fmt.Errorf("%s must be a single value, not a list or a table", k)
