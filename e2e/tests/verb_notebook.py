@@ -107,7 +107,8 @@ CASES = [
     Case("%tfcluster tensorboard", (r"TensorBoard of cluster verbs",)),
     Case("%tfcluster start forever", (r"run 5 · forever · entered on 2 tasks",)),
     Case("%tfcluster status", (r"run 5 · forever · running", r"worker:1 +running")),
-    Case("%tfcluster stacks", (r"run 5 · stacks of 2 tasks", r"forever +time\.sleep\(0\.05\)")),
+    # On a busy machine a task may still be at another line of forever than its loop.
+    Case("%tfcluster stacks", (r"run 5 · stacks of 2 tasks", r"Cell In\[\d+\]:\d+ +forever +\S")),
     Case("%tfcluster why", (r"task +state +doing", r"worker:1 +running")),
     Case("%tfcluster detach", (r"run 5 continues after this kernel shuts down",)),
     Case("%tfcluster attach verbs", (r"attached to cluster verbs: run 5",)),
