@@ -272,11 +272,10 @@ type caller struct {
 const sendTimeout = 30 * time.Second
 
 func (c *caller) send(message any) error {
-	err := c.out.Write(message)
-	if c.out.Torn() {
-		_ = c.conn.Close() // no line may follow a part of one
-	}
-	if err != nil {
+	if err := c.out.Write(message); err != nil {
+		if c.out.Torn() {
+			_ = c.conn.Close() // no line may follow a part of one
+		}
 		return fmt.Errorf("write to the notebook's Python: %w", err)
 	}
 	return nil

@@ -25,8 +25,7 @@ type Handle struct {
 	owned     bool // released when the kernel is shut down
 	drop      context.CancelFunc
 	held      atomic.Bool
-	known     atomic.Pointer[clusterpb.ClusterStatus] // the last status
-	open      func()                                  // opens the presence stream
+	open      func() // opens the presence stream
 }
 
 func closeClient(c clusterpb.ControlClient) {
@@ -90,20 +89,7 @@ func (m *Handle) History(ctx context.Context, all bool) ([]*clusterpb.RunStatus,
 func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	st, err := m.Client.Status(ctx, &clusterpb.StatusRequest{})
-	if err == nil {
-		m.known.Store(st)
-	}
-	return st, err
-}
-
-// Reserved returns a status from which only these are valid: the name, the request and the driver's version. They do not
-// change while the driver lives, so the driver is asked once.
-func (m *Handle) Reserved(ctx context.Context) (*clusterpb.ClusterStatus, error) {
-	if st := m.known.Load(); st != nil {
-		return st, nil
-	}
-	return m.Status(ctx)
+	return m.Client.Status(ctx, &clusterpb.StatusRequest{})
 }
 
 func (m *Handle) close() {

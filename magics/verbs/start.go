@@ -61,7 +61,7 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	m.Hold()
-	st, err := m.Reserved(ctx)
+	st, err := m.Status(ctx)
 	if err != nil {
 		return nil, m.Explain(err)
 	}

@@ -75,6 +75,10 @@ func (f *files) hasCheckpoints(run *clusterpb.RunStatus) (bool, error) {
 // folders creates the run's folders, with the checkpoints from which it resumes.
 func (f *files) folders(ctx context.Context, p *runPlan) error {
 	checkpoints := f.localPath(p.status.GetCheckpointDir())
+	own := f.localPath(p.status.GetDir())
+	if err := os.MkdirAll(filepath.Dir(own), 0o700); err == nil {
+		p.made = os.Mkdir(own, 0o700) == nil // of an error the next call reports the reason, unless the folder exists
+	}
 	for _, d := range []string{f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
@@ -89,15 +93,26 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 	var err error
 	if p.notes, err = f.copyCheckpoints(ctx, p.from, p.status.GetId(), checkpoints); err != nil {
 		// The next --resume would use an incomplete copy.
-		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
+		err = errors.Join(err, os.RemoveAll(asideOf(checkpoints)), f.discard(p))
 		return status.Errorf(codes.FailedPrecondition, "copy the checkpoints of run %d: %v", p.from.GetId(), err)
 	}
 	return nil
 }
 
-// discard removes the folder of a run that was planned and does not begin.
+// asideOf returns where checkpoints are copied before they get their name.
+func asideOf(checkpoints string) string { return filepath.Join(filepath.Dir(checkpoints), ".taken-up") }
+
+// discard removes the folder of a run that was planned and does not begin, if the plan has made it: another cluster may
+// have a run of this number in a directory that both use.
+func (f *files) discard(p *runPlan) error {
+	if !p.made {
+		return nil
+	}
+	return os.RemoveAll(f.localPath(p.status.GetDir()))
+}
+
 func (c *Coordinator) discard(p *runPlan) {
-	if err := os.RemoveAll(c.files.localPath(p.status.GetDir())); err != nil {
+	if err := c.files.discard(p); err != nil {
 		c.log.Warn("the folder of a run that has not begun cannot be removed, and stays without a record", "err", err)
 	}
 }
@@ -112,7 +127,7 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 			return nil, err
 		}
 	}
-	aside := filepath.Join(filepath.Dir(into), ".taken-up")
+	aside := asideOf(into)
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver/groups"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/internal/errtext"
 )
 
 // runs are the cluster's runs and the inputs of the last start. Owned by the loop.
@@ -238,15 +237,8 @@ type feedable struct{ c *Coordinator }
 // task alone.
 func (c *Coordinator) callerOf(ctx context.Context, task string) (executor string, err error) {
 	id := cluster.ExecutorID(auth.PeerName(ctx))
-	owns := false
-	if err := c.call(ctx, func() {
-		x := c.lc.Executor(id)
-		owns = x != nil && x.Task.String() == task
-	}); err != nil {
-		return "", status.Error(codes.Unavailable, err.Error())
-	}
-	if !owns {
-		return "", status.Error(codes.PermissionDenied, errtext.Fault("executor %s does not run %s, in whose name it calls", id, task).Error())
+	if err := c.execs.checkTask(id, task); err != nil {
+		return "", status.Error(codes.PermissionDenied, err.Error())
 	}
 	return string(id), nil
 }

@@ -3,11 +3,9 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -26,6 +24,9 @@ import (
 // Start implements the Control service.
 func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
 	ctx := stream.Context()
+	if req.GetOptions() == nil {
+		req.Options = &clusterpb.RunOptions{}
+	}
 	if req.GetReplace() {
 		if err := c.endActive(ctx); err != nil {
 			return err
@@ -111,8 +112,8 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 		err = plan.importFiles(ctx, c)
 	}
 	if err != nil {
+		c.discard(plan) // first: the next plan has the same number
 		c.post(func() { c.runs.planning = false })
-		c.discard(plan)
 		return nil, err
 	}
 	return c.beginRun(ctx, plan, continues)
@@ -148,6 +149,7 @@ type runPlan struct {
 	from   *clusterpb.RunStatus // from whose checkpoints it resumes
 	notes  []string             // about its checkpoints
 	given  []*clusterpb.Shipped // files for the tasks' working directories
+	made   bool                 // the run's folder did not exist before
 }
 
 // candidate is a run whose checkpoints --resume may mean.
@@ -251,7 +253,7 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 func (p *runPlan) importFiles(ctx context.Context, c *Coordinator) error {
 	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
 	if err != nil {
-		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.files.localPath(p.status.GetDir()))).Error())
+		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	p.given = given
 	return nil

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -112,5 +113,35 @@ func TestReleasedBeforeItBegins(t *testing.T) {
 	}
 	if left, err := os.ReadDir(c.files.Dir); err != nil || len(left) > 0 {
 		t.Errorf("in the cluster's folder are %v: %v", left, err)
+	}
+}
+
+// TestFolderOfAnotherCluster: a start that fails removes no folder that was there before: it may be another cluster's run in
+// a directory that both use.
+func TestFolderOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	theirs := filepath.Join(c.files.Dir, "run-001", "checkpoints", "step-7")
+	if err := os.MkdirAll(theirs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}
+	plan, err := ask(within(t), &c.eventLoop, func() (*runPlan, error) {
+		return c.plan(&clusterpb.StartRequest{Program: script})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.files.folders(within(t), plan); err != nil {
+		t.Fatal(err)
+	}
+	c.discard(plan)
+	c.do(func() { c.runs.planning = false })
+	resume := &clusterpb.RunOptions{Resume: "last"}
+	if _, err := c.startRun(within(t), &clusterpb.StartRequest{Program: script, Options: resume}); err == nil {
+		t.Error("a run resumes without a checkpoint")
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
 	}
 }
