@@ -36,6 +36,11 @@ func (l *eventLoop) call(ctx context.Context, f func()) error {
 	case <-ran:
 		return nil
 	case <-l.done:
+	}
+	select { // the loop has ended: f has run by now, or never runs
+	case <-ran:
+		return nil
+	default:
 		return ErrOver
 	}
 }
