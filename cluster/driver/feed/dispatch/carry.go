@@ -129,14 +129,19 @@ func (d *Dispatch) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, cl
 	if err != nil {
 		return err
 	}
+	d.mu.Lock()
+	waits := d.waiting[first.GetConnection()]
+	d.mu.Unlock()
+	if waits != nil { // a stranger must not end it
+		if _, err := d.caller(stream.Context(), waits.to.hello.GetTask()); err != nil {
+			return err
+		}
+	}
 	c := d.takeCarried(first.GetConnection())
 	if c == nil {
 		return status.Error(codes.NotFound, "the producer has ended")
 	}
 	defer d.endCarried(c)
-	if _, err := d.caller(stream.Context(), c.to.hello.GetTask()); err != nil {
-		return err
-	}
 	_ = c.conn.SetDeadline(time.Time{}) // the handshake's
 	stop := context.AfterFunc(stream.Context(), func() { _ = c.conn.Close() })
 	defer stop()

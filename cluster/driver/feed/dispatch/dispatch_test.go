@@ -318,7 +318,21 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, received := receiving.Recv()
-	for call, err := range map[string]error{"Attend": attended, "Receive": received} {
+	b.d.mu.Lock()
+	b.d.waiting[7] = &carried{to: &holder{hello: &clusterpb.HolderHello{Task: stranger}}}
+	b.d.mu.Unlock()
+	carrying, err := client.Carry(t.Context())
+	if err == nil {
+		err = carrying.Send(&clusterpb.FeedBytes{Connection: 7})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, carries := carrying.Recv()
+	if b.d.takeCarried(7) == nil {
+		t.Error("a stranger has ended another task's connection")
+	}
+	for call, err := range map[string]error{"Attend": attended, "Receive": received, "Carry": carries} {
 		if status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s: %v", call, err)
 		}
