@@ -100,12 +100,11 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 // prepareRun answers with the port of a run's attempt: the one that the agent has held since no run has one, or a new one.
 func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
+	a.logs.Prune()
+	a.disk.blobs.prune()
 	a.mu.Lock()
-	port := a.port
-	a.port = nil
-	a.mu.Unlock()
-	var err error
-	if port == nil {
+	port, err := a.port, error(nil)
+	if a.port = nil; port == nil {
 		port, err = holdPort()
 	}
 	if err != nil {
@@ -113,9 +112,6 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	} else {
 		reply.Ports = []int32{port.port}
 	}
-	a.logs.Prune()
-	a.disk.blobs.prune()
-	a.mu.Lock()
 	r := a.runs[p.GetRun()]
 	if r == nil {
 		r = &run{id: p.GetRun()}
