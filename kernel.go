@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/python"
@@ -203,12 +204,14 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	}
 	ctx, cancel := context.WithCancel(n.ctx)
 	messages := make(chan json.RawMessage, commBacklog)
+	var dropped sync.Once
 	c.OnMessage = func(data json.RawMessage) {
 		select {
 		case messages <- data:
 		default: // the panel's server has had no time for the others
-			n.log.Warn("a message of the panel is dropped: this host is too busy to read the panel's messages; reload the page if it does not change",
-				"waiting", commBacklog, "message", string(data[:min(len(data), 200)]))
+			dropped.Do(func() {
+				n.log.Warn("messages of the panel are dropped: this host is too busy to read them; reload the page if it does not change", "waiting", commBacklog)
+			})
 		}
 	}
 	c.OnClose = cancel
