@@ -96,3 +96,7 @@ func PeerName(ctx context.Context) string {
 	}
 	return info.State.PeerCertificates[0].Subject.CommonName
 }
+
+// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
+// in whose name the agent calls.
+type Caller func(ctx context.Context, task string) (executor string, err error)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/errtext"
 )
@@ -37,15 +38,11 @@ type Runs interface {
 	GroupedRun(ctx context.Context) (Run, error)
 }
 
-// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
-// in whose name the agent calls.
-type Caller func(ctx context.Context, task string) (executor string, err error)
-
 // Groups implements the service Groups.
 type Groups struct {
 	clusterpb.UnimplementedGroupsServer
 	runs   Runs
-	caller Caller
+	caller auth.Caller
 
 	mu     sync.Mutex
 	groups map[groupKey]*group // guarded by mu
@@ -67,7 +64,7 @@ type group struct {
 }
 
 // New returns a Groups without groups.
-func New(runs Runs, caller Caller) *Groups {
+func New(runs Runs, caller auth.Caller) *Groups {
 	return &Groups{runs: runs, caller: caller, groups: map[groupKey]*group{}}
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/errtext"
 )
@@ -50,16 +51,12 @@ type Runs interface {
 	Route(feed string) (*clusterpb.FeedRoute, error)
 }
 
-// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
-// in whose name the agent calls.
-type Caller func(ctx context.Context, task string) (executor string, err error)
-
 // Dispatch serves the feeds of one cluster. At most one feed is on at a time.
 type Dispatch struct {
 	clusterpb.UnimplementedFeedsServer
 	clusterpb.UnimplementedFeedControlServer
 	runs     Runs
-	caller   Caller
+	caller   auth.Caller
 	log      *slog.Logger
 	patience patience
 
@@ -88,7 +85,7 @@ type holderKey struct {
 }
 
 // New returns a Dispatch without feeds.
-func New(runs Runs, caller Caller, log *slog.Logger) *Dispatch {
+func New(runs Runs, caller auth.Caller, log *slog.Logger) *Dispatch {
 	return &Dispatch{
 		runs: runs, caller: caller, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second},
 		holders: map[holderKey]*holder{}, changed: make(chan struct{}), waiting: map[int64]*carried{},
