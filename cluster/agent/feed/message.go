@@ -16,8 +16,8 @@ import (
 // maxLine bounds a line of the socket, in bytes.
 const maxLine = 1 << 20
 
-// message is a line of the socket; the package's comment says which fields belong to which op. Lines that pass on what
-// the driver has ordered have the fields of its order instead: leaseLine, epochOverLine.
+// message is a line of the socket. The package's comment lists the fields of each op. A line that passes on an order of
+// the driver has the fields of that order instead: leaseLine, epochOverLine.
 type message struct {
 	Op   string          `json:"op"`
 	Feed int64           `json:"feed,omitempty"`

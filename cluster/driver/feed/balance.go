@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// progress does what the state of the open epochs asks for.
+// progress returns the orders that the state of the open epochs requires.
 func (f *Feed) progress() []Order {
 	var orders []Order
 	for _, x := range f.epochs {
@@ -35,7 +35,7 @@ func (f *Feed) progress() []Order {
 	return orders
 }
 
-// evacuate moves records from holders that no program reads to the reader that has least.
+// evacuate moves records from holders that no program reads to the reader with the fewest records.
 func (f *Feed) evacuate(x *epoch) []Order {
 	var orders []Order
 	for _, id := range f.order {
@@ -50,7 +50,7 @@ func (f *Feed) evacuate(x *epoch) []Order {
 	return orders
 }
 
-// poorest returns the reader with the fewest records to come; nil if nobody reads.
+// poorest returns the reader with the fewest records to come; nil if no program reads.
 func (f *Feed) poorest(x *epoch) *holder {
 	var least *holder
 	for _, h := range f.readers() {
@@ -61,8 +61,8 @@ func (f *Feed) poorest(x *epoch) *holder {
 	return least
 }
 
-// reach is what counts where readers are compared: where reading is even, all records of the epoch; else those
-// that wait for the program.
+// reach returns the number of records by which readers are compared: all records of the epoch if reading is even,
+// otherwise the records that wait for the program.
 func (f *Feed) reach(x *epoch, id string) int64 {
 	n := x.net(id) + x.incoming[id]
 	n -= x.movedIn(id)
@@ -103,8 +103,8 @@ func (f *Feed) allow(x *epoch) []Order {
 	return orders
 }
 
-// rebalance moves records from a reader that cannot take more to one that waits for some: its source may have
-// nothing for it.
+// rebalance moves records from a reader that cannot take more to a reader that waits for some: the source may have no
+// more for it.
 func (f *Feed) rebalance(x *epoch) []Order {
 	rich, poor := f.richest(x), f.poorest(x)
 	if f.mode == unknown || f.Uneven == Stay || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
@@ -123,13 +123,13 @@ func (f *Feed) move(h *holder, x *epoch, rows int64, to *holder) Order {
 	return orderMove(h.id, &clusterpb.FeedMove{Feed: f.ID, Epoch: x.number, Rows: rows, To: to.id})
 }
 
-// closed is whether everything of an epoch has been delivered and has arrived.
+// closed reports whether all records of an epoch have been delivered and have arrived.
 func (f *Feed) closed(x *epoch) bool {
 	if !x.fed {
 		return false
 	}
 	if f.Uneven == Stay {
-		return true // the source has a result for every record; what earlier attempts delivered counts no more
+		return true // the source has a result for every record; records that earlier attempts delivered do not count
 	}
 	rows, complete := f.delivered(x.number)
 	if !complete || !x.settled(func(id string) bool { return f.holders[id].gone }) {
@@ -166,8 +166,8 @@ func (f *Feed) closeEpoch(x *epoch) []Order {
 	return append(orders, f.end("", f.More)...)
 }
 
-// equalize moves what readers have beyond their targets to those that have less. It returns true while some
-// have less.
+// equalize moves records beyond a reader's target to readers below theirs. It reports whether a reader is below its
+// target.
 func (f *Feed) equalize(x *epoch) (moves []Order, waits bool) {
 	readers := f.readers()
 	f.setTargets(x, readers)
@@ -197,7 +197,7 @@ func (f *Feed) setTargets(x *epoch, readers []*holder) {
 		_, has := x.target[h.id]
 		known = known && has
 	}
-	if known { // else it is the first time, or a program has left since
+	if known { // otherwise it is the first time, or a program has left since
 		return
 	}
 	var total int64
@@ -223,7 +223,7 @@ func (f *Feed) setTargets(x *epoch, readers []*holder) {
 	}
 }
 
-// tooFew returns that an epoch has fewer records than there are programs which read equally many; "" if it has enough.
+// tooFew returns a text if an epoch has fewer records than there are programs that read equal numbers; "" otherwise.
 func (f *Feed) tooFew(x *epoch) string {
 	var total int64
 	readers := f.readers()
@@ -240,7 +240,7 @@ func (f *Feed) tooFew(x *epoch) string {
 	return fmt.Sprintf("%d %s cannot be shared by %d workers that read with as_dataset or fit: each needs one", total, noun, len(readers))
 }
 
-// epochOver tells each reader the end of an epoch.
+// epochOver returns the orders that end an epoch at each reader.
 func (f *Feed) epochOver(x *epoch) []Order {
 	most, least := int64(0), int64(math.MaxInt64)
 	rows := map[string]int64{}

@@ -8,10 +8,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Uneven says what becomes of the records at the end of an epoch that do not make equally many for all holders.
+// Uneven is what becomes of the records at the end of an epoch that the holders cannot share equally.
 type Uneven int
 
-// The values of Uneven.
+// Values of Uneven.
 const (
 	Drop   Uneven = iota // they are left out
 	Pad                  // the other holders repeat one
@@ -19,9 +19,9 @@ const (
 	Stay                 // records stay where they were delivered: inference returns results to the producer that waits for them
 )
 
-// Config is what a feed is begun with.
+// Config holds the settings of a feed.
 type Config struct {
-	ID     int64 // in its messages
+	ID     int64 // the feed's number in messages
 	Epochs int32 // how often the source is read, at least once
 	Uneven Uneven
 	More   bool     // another feed follows: programs wait for it after the last epoch
@@ -38,10 +38,10 @@ type Feed struct {
 	mode    readingMode
 	over    bool
 	fault   string
-	stopped string // why the source is stopped; "": it is not
+	stopped string // the reason for which the source is stopped; "": it is not
 }
 
-// readingMode is how programs read: not known before the first read.
+// readingMode is the way in which programs read. It is unknown before the first read.
 type readingMode int
 
 const (
@@ -57,7 +57,7 @@ type holder struct {
 	mode   readingMode
 	moving bool   // a Move has not been answered
 	to     string // of the last Move
-	gone   bool   // it attends no more
+	gone   bool   // it is lost
 	empty  bool   // it could move nothing, and has reported nothing since
 }
 
@@ -153,7 +153,7 @@ func subject(m *clusterpb.HolderMessage) (feed int64, epoch int32) {
 // has reports whether the feed has an epoch.
 func (f *Feed) has(epoch int32) bool { return epoch >= 0 && epoch < max(f.Epochs, 1) }
 
-// Lost applies the loss of a holder: its stream has ended, and what it has is lost.
+// Lost records that a holder's stream has ended: the holder's records are lost.
 func (f *Feed) Lost(holder string) []Order {
 	if f.Uneven == Stay && !f.over {
 		return f.Fail(holder + " has ended: the results of its records are lost")
@@ -168,7 +168,7 @@ func (f *Feed) Lost(holder string) []Order {
 	return f.proceed(nil)
 }
 
-// EpochFed applies that the source has been read to its end for an epoch.
+// EpochFed records that the source has been read to its end for an epoch.
 func (f *Feed) EpochFed(e *clusterpb.FeedEpochFed) []Order {
 	if f.over || !f.has(e.GetEpoch()) {
 		return nil
@@ -206,7 +206,7 @@ func (f *Feed) Stopped() bool { return f.stopped != "" }
 
 func (f *Feed) stopSource(reason string) { f.stopped = cmp.Or(f.stopped, reason) }
 
-// proceed returns the orders that follow from a change, after those that it has had.
+// proceed appends to the orders of a change those that follow from the new state.
 func (f *Feed) proceed(orders []Order) []Order {
 	if f.over {
 		return orders
@@ -228,8 +228,8 @@ func (f *Feed) end(reason string, more bool) []Order {
 	return orders
 }
 
-// reading notes how a program reads. All programs of a feed read in the same way: a worker that waits for
-// equal numbers would wait for ever for one that does not.
+// reading records how a program reads. All programs of a feed read in the same way: a worker that waits for equal
+// numbers would wait for ever for a worker that does not.
 func (f *Feed) reading(h *holder, r *clusterpb.FeedReading) []Order {
 	mode := uneven
 	if r.GetEven() && f.Uneven != Stay { // in inference each program reads what its producers deliver
@@ -269,7 +269,7 @@ func (f *Feed) readers() []*holder {
 	return all
 }
 
-// epoch returns an epoch, which begins with the first thing that happens in it.
+// epoch returns an epoch. An epoch begins with its first event.
 func (f *Feed) epoch(number int32) *epoch {
 	for len(f.epochs) <= int(number) {
 		f.epochs = append(f.epochs, &epoch{
@@ -285,9 +285,9 @@ func (x *epoch) net(id string) int64 {
 	return h.GetReceived() + h.GetMovedIn() - h.GetMovedOut()
 }
 
-// gone takes a holder out. It returns the reason for which the feed fails, if programs that read go on and records
-// are lost for them: what the holder has not handed out, what is on its way to it or from it, and the unknown number
-// that its producers have delivered. An empty reason means that nothing is lost.
+// gone removes a holder. It returns the reason for which the feed fails if records are lost for programs that continue:
+// records that the holder has not handed out, records on their way to it or from it, and the unknown number that its
+// producers have delivered. It returns "" if no record is lost.
 func (f *Feed) gone(h *holder) (reason string) {
 	lost := f.unread(h)
 	uncertain := f.forgetLeases(h.id) || h.moving
@@ -329,7 +329,7 @@ func (f *Feed) unread(h *holder) int64 {
 // movedIn returns how many records of an epoch have come to a holder from others.
 func (x *epoch) movedIn(id string) int64 { return x.held[id].GetMovedIn() }
 
-// settled is whether everything that was sent to holders has arrived.
+// settled reports whether all records that were sent to holders have arrived.
 func (x *epoch) settled(gone func(id string) bool) bool {
 	for id, sent := range x.incoming {
 		if !gone(id) && x.movedIn(id) < sent {
@@ -348,7 +348,7 @@ func (x *epoch) used(id string) int64 { return x.held[id].GetUsed() }
 // read returns how many records of an epoch a program has read.
 func (x *epoch) read(id string) int64 { return x.held[id].GetUsed() - x.held[id].GetUnread() }
 
-// Progress is how far a feed is.
+// Progress is the progress of a feed.
 type Progress struct {
 	Epoch     int32 // the one that programs read; counted from 0
 	Delivered int64 // records that have reached holders, in all epochs
@@ -358,11 +358,11 @@ type Progress struct {
 	Rows      int64 // of an epoch, once one has been read to its end; 0: not known
 	Over      bool
 	Fault     string
-	Waiting   bool // every program waits for the source; else, if Full, the source waits for programs
+	Waiting   bool // every program waits for the source; otherwise, if Full, the source waits for programs
 	Full      bool
 }
 
-// Progress returns how far the feed is.
+// Progress returns the progress of the feed.
 func (f *Feed) Progress() Progress {
 	p := Progress{Over: f.over, Fault: f.fault}
 	for _, h := range f.readers() {

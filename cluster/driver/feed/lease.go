@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// leaseKey identifies what one attempt at a time delivers.
+// leaseKey identifies a partition of an epoch: one attempt at a time delivers it.
 type leaseKey struct {
 	epoch     int32
 	partition int64
@@ -26,16 +26,16 @@ func (r *request) is(holder string, producer int64) bool {
 
 // lease is the right to deliver a partition.
 type lease struct {
-	active   *request // who has it; nil: nobody
+	active   *request // the producer that has it; nil: none
 	rows     int64    // delivered by attempts that have ended
-	digest   string   // of these records in their order, as the last attempt said
+	digest   string   // of these records in their order, as the last attempt computed it
 	first    string   // digest of the first record
 	begun    bool     // first is known
 	complete bool
 	waiting  []request // other attempts, oldest first
 }
 
-// leaseWanted grants a lease, or has the producer wait for the attempt that has it.
+// leaseWanted grants a lease, or queues the producer if another attempt has the lease.
 func (f *Feed) leaseWanted(r request) []Order {
 	f.epoch(r.GetEpoch())
 	key := leaseKey{r.GetEpoch(), r.GetPartition()}
@@ -93,7 +93,7 @@ func (f *Feed) leaseEnded(holder string, e *clusterpb.LeaseEnded) []Order {
 	return nil
 }
 
-// next grants a free lease to those that wait.
+// next grants a free lease to the attempt that waits longest.
 func (f *Feed) next(l *lease) []Order {
 	var orders []Order
 	for len(l.waiting) > 0 && l.active == nil && !f.over {
@@ -104,8 +104,8 @@ func (f *Feed) next(l *lease) []Order {
 	return orders
 }
 
-// forgetLeases removes the producers of a holder that is gone. It returns true if one of them had a lease: how much
-// it delivered is not known.
+// forgetLeases removes the producers of a lost holder. It reports whether one of them had a lease: the number of records
+// that it delivered is unknown.
 func (f *Feed) forgetLeases(holder string) (active bool) {
 	for _, l := range f.leases {
 		if l.active != nil && l.active.holder == holder {
@@ -116,7 +116,7 @@ func (f *Feed) forgetLeases(holder string) (active bool) {
 	return active
 }
 
-// delivered returns the records of complete partitions of an epoch, and whether no partition is incomplete.
+// delivered returns the number of delivered records of an epoch, and reports whether every partition is complete.
 func (f *Feed) delivered(number int32) (rows int64, complete bool) {
 	complete = true
 	for key, l := range f.leases {

@@ -2,7 +2,7 @@ package feed
 
 import "github.com/tfcluster/tfcluster/cluster/clusterpb"
 
-// Order is what a holder is to do.
+// Order is an order for a holder, as it is on the wire.
 type Order struct {
 	Holder string
 	*clusterpb.HolderOrder

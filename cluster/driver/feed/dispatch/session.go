@@ -25,7 +25,7 @@ type session struct {
 	route   route
 }
 
-// route is how producers on hosts without a holder reach the feed.
+// route is the way of producers on hosts without a holder to the feed.
 type route struct {
 	name string               // in their certificate
 	open *clusterpb.FeedRoute // nil: they cannot
@@ -55,7 +55,7 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	return s
 }
 
-// beginOrder tells a holder that the feed begins.
+// beginOrder returns the order that begins the feed at a holder.
 func (s *session) beginOrder() *clusterpb.HolderOrder {
 	return &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: s.request.GetPlan()}}}
 }
@@ -63,7 +63,7 @@ func (s *session) beginOrder() *clusterpb.HolderOrder {
 // policies are the values of FeedRequest's uneven.
 var policies = map[string]feed.Uneven{"": feed.Drop, "drop": feed.Drop, "pad": feed.Pad, "spread": feed.Spread}
 
-// open says where producers find the holders.
+// open returns where producers find the holders.
 func (s *session) open() *clusterpb.FeedOpen {
 	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID, Route: s.route.open}
 	for _, task := range s.run.Tasks {
@@ -89,13 +89,13 @@ func (s *session) sourceFailed(reason string) {
 	s.send(s.feed.SourceFailed(reason))
 }
 
-// gone applies the loss of a holder. If the feed fails by it and the run ends, too, the run's reason is the better one.
+// gone records that a holder is lost. If the feed fails by it and the run ends, too, the run's reason is the better one.
 func (s *session) gone(task string) {
 	s.lost = s.departs(task, func() []feed.Order { return s.feed.Lost(task) }) || s.lost
 	s.hurt = true
 }
 
-// departs applies that a task reads no more. It reports whether the feed fails by that.
+// departs records that a task reads no more, and reports whether the feed fails by that.
 func (s *session) departs(task string, step func() []feed.Order) bool {
 	s.left[task] = true
 	before := s.feed.Progress().Fault
@@ -114,7 +114,7 @@ func (s *session) send(orders []feed.Order) {
 	}
 }
 
-// rate is how many records are read in a second, over the last seconds.
+// rate is the number of records read in a second, over the last seconds.
 type rate struct {
 	since     time.Time
 	fed       int64
@@ -134,7 +134,7 @@ func (r *rate) update(fed int64, now time.Time) float64 {
 	return r.perSecond
 }
 
-// progress returns what a client shows.
+// progress returns the progress for the client.
 func (s *session) progress(now time.Time) *clusterpb.FeedProgress {
 	p := s.feed.Progress()
 	out := &clusterpb.FeedProgress{
