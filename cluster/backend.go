@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -145,6 +146,10 @@ type BackedOff struct {
 // StateChanged means that Saved returns other bytes although no executor has changed, for
 // example after the engine has issued a new token.
 type StateChanged struct{}
+
+// HeartbeatTimeout is the default of reserve --heartbeat-timeout: an executor whose agent has sent no message for so long
+// is lost.
+const HeartbeatTimeout = 30 * time.Second
 
 // LostBy says what ended an executor. What the user can do depends on it.
 type LostBy int

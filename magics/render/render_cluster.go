@@ -37,13 +37,25 @@ func ExecutorRows(executors []*clusterpb.ExecutorStatus) Table {
 			{Text: x.GetState(), Tone: executorTone(x.GetState())},
 			{Text: gpuNames(x.GetGpus())},
 			{Text: pythonText(x.GetPython())},
-			{Text: x.GetCause(), Tone: ToneFaint},
+			{Text: executorCause(x), Tone: ToneFaint},
 		})
 	}
 	if hidden > 0 {
 		t.Rows = append(t.Rows, Row("…", "", "", fmt.Sprintf("%d more are ready", hidden), "", "", ""))
 	}
 	return t.Drop()
+}
+
+// executorCause returns how long an executor's agent has been silent, if so, and what it waits for or why it was lost.
+func executorCause(x *clusterpb.ExecutorStatus) string {
+	if x.GetSilentSeconds() == 0 {
+		return x.GetCause()
+	}
+	silent := fmt.Sprintf("silent for %.0f s", x.GetSilentSeconds())
+	if x.GetCause() != "" {
+		silent += ": " + x.GetCause()
+	}
+	return silent
 }
 
 func executorTone(state string) Tone {

@@ -65,7 +65,8 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	req := &clusterpb.ReserveRequest{
 		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env, Zygote: !inv.Has("no-zygote"),
-		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention), FeedMemoryBytes: inv.Count("feed-memory", 0), WorkingDir: dir, Owner: inv.session.Options.Owner,
+		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention),
+		HeartbeatTimeoutMillis: inv.Millis("heartbeat-timeout", cluster.HeartbeatTimeout), FeedMemoryBytes: inv.Count("feed-memory", 0), WorkingDir: dir, Owner: inv.session.Options.Owner,
 		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
 	}
 	if p := inv.Text("python"); p != "" {
@@ -383,6 +384,7 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
 	add(have.GetZygote() != want.GetZygote(), "no-zygote")
 	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
+	add(have.GetHeartbeatTimeoutMillis() != want.GetHeartbeatTimeoutMillis(), "heartbeat-timeout")
 	add(have.GetRetentionMillis() != want.GetRetentionMillis(), "retention")
 	add(have.GetFeedMemoryBytes() != want.GetFeedMemoryBytes(), "feed-memory")
 	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")

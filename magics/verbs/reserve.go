@@ -62,6 +62,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 
 		{Name: "reserve-timeout", Kind: command.KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
 		{Name: "timeout", Kind: command.KindDuration, Group: life, Help: "the same as --reserve-timeout"},
+		{Name: "heartbeat-timeout", Kind: command.KindDuration, Default: cluster.HeartbeatTimeout.String(), Group: life, Help: "an executor whose agent is silent for this long is lost; at least 5s"},
 		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
 		{Name: "name", Kind: command.KindCluster, Common: true, Group: life, Help: "name of the cluster; default: local-1, …"},
 		{Name: "dir", Kind: command.KindPath, Common: true, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
@@ -72,8 +73,14 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 	return slices.Concat(before, engineOptions(engines, eng), after)
 }
 
-// checkTimeouts refuses an option given by both of its names.
+// minHeartbeatTimeout is several heartbeats, so that the delay of one does not cost an executor.
+const minHeartbeatTimeout = 5 * time.Second
+
+// checkTimeouts refuses an option given by both of its names, and a timeout that a slow network exceeds.
 func checkTimeouts(c *command.Command) error {
+	if c.Has("heartbeat-timeout") && c.Millis("heartbeat-timeout", 0) < minHeartbeatTimeout.Milliseconds() {
+		return command.Usagef(c.Verb, "--heartbeat-timeout is at least %s: agents send a heartbeat every second, and a network may delay some", minHeartbeatTimeout)
+	}
 	if c.Has("timeout") && c.Has("reserve-timeout") {
 		return command.Usagef(c.Verb, "--timeout and --reserve-timeout mean the same: give only one of them")
 	}

@@ -52,11 +52,14 @@ func New(cfg Config) *Coordinator {
 	if cfg.Timing.Heartbeat == 0 {
 		cfg.Timing.Heartbeat = time.Second
 	}
+	if ms := cfg.Request.GetHeartbeatTimeoutMillis(); ms > 0 {
+		cfg.Timing.Silence = time.Duration(ms) * time.Millisecond
+	}
 	if cfg.Timing.Silence == 0 {
-		cfg.Timing.Silence = 10 * time.Second
+		cfg.Timing.Silence = cluster.HeartbeatTimeout
 	}
 	if cfg.OrphanGrace == 0 {
-		cfg.OrphanGrace = 60 * time.Second
+		cfg.OrphanGrace = orphanGrace(cfg.Timing.Silence)
 	}
 	if cfg.Hooks.SaveState == nil {
 		cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return nil }
@@ -148,10 +151,14 @@ func (c *Coordinator) serveFor(ctx context.Context, d time.Duration, gone <-chan
 
 func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) error {
 	stop := ctx.Done()
+	heartbeat := time.NewTicker(c.cfg.Timing.Heartbeat)
+	defer heartbeat.Stop()
 	for {
 		select {
 		case f := <-c.calls:
 			f()
+		case <-heartbeat.C:
+			c.watchSilence(time.Now())
 		case e := <-events:
 			c.engineEvent(e)
 		case <-stop:

@@ -20,10 +20,9 @@ import (
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
 // except tasks, samples and generation.
 type executors struct {
-	tasks        map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
-	agents       map[cluster.ExecutorID]*agentConn
-	left         map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
-	usual        time.Duration                    // the longest usual time between two messages of an agent
+	tasks  map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
+	agents map[cluster.ExecutorID]*agentConn
+	silences
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
 	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
@@ -39,7 +38,7 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*panel.GPUs{}, samples: panel.NewSamples(), snapshots: verdict.NewCollector(),
+		tasks: tasks, silences: silences{usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, known: map[cluster.ExecutorID]bool{}}, gpus: map[cluster.ExecutorID]*panel.GPUs{}, samples: panel.NewSamples(), snapshots: verdict.NewCollector(),
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
@@ -79,18 +78,6 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 	}
 }
 
-// silence returns how long an agent has been silent, if that is longer than usual. Loop only.
-func (e *executors) silence(id cluster.ExecutorID) time.Duration {
-	heard, ok := e.left[id]
-	if conn := e.agents[id]; conn != nil {
-		heard, ok = conn.heard, true
-	}
-	if d := time.Since(heard); ok && d > e.usual {
-		return d
-	}
-	return 0
-}
-
 // statuses returns the status of each executor. Loop only.
 func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
@@ -107,7 +94,9 @@ func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorSta
 			if s.Port == 0 && len(h.GetPorts()) > 0 {
 				s.Port = h.GetPorts()[0]
 			}
-			s.SilentSeconds = e.silence(x.ID).Seconds()
+			if d := e.silence(x.ID, time.Now()); d >= shownSilence {
+				s.SilentSeconds = d.Seconds()
+			}
 			if g := e.gpus[x.ID]; g != nil && e.agents[x.ID] != nil {
 				s.GpuPercent, s.GpuUsedBytes = g.Percent, g.Bytes
 			}

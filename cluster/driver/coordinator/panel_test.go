@@ -202,8 +202,13 @@ func TestWatchSilence(t *testing.T) {
 		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() != 0 {
 			t.Fatalf("of agents that speak it gets %v", got)
 		}
-		time.Sleep(3500 * time.Millisecond)
-		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() < 3 {
+		c.silence()
+		time.Sleep(2500 * time.Millisecond)
+		if got := w.take(); len(got) != 0 {
+			t.Errorf("of agents that are silent for a moment it gets %v", got)
+		}
+		time.Sleep(4 * time.Second)
+		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() < 5 {
 			t.Errorf("of silent agents it gets %v", got)
 		}
 		c.do(func() { c.agentLeft(c.execs.agents["1"], "10") })

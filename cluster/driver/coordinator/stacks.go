@@ -131,7 +131,7 @@ func (c *Coordinator) unanswered(task string, limit time.Duration) *clusterpb.Mi
 			continue
 		}
 		m := &clusterpb.MissingSnapshot{Task: task, Host: x.Host, Reason: fmt.Sprintf("its agent on %s did not answer within %s", x.Host, limit)}
-		if silent := c.execs.silence(x.ID); silent > 0 {
+		if silent := c.execs.silence(x.ID, time.Now()); silent > 0 {
 			m.Reason = fmt.Sprintf("its agent on %s has sent nothing for %s", x.Host, silent.Round(time.Second))
 		}
 		return m

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -47,6 +49,12 @@ type (
 		Attempt int
 		By      cluster.LostBy
 		Cause   string
+	}
+	// AgentSilent reports every second for how long an agent that should send heartbeats has sent no message, and once,
+	// by 0, that it has sent one again.
+	AgentSilent struct {
+		Exec cluster.ExecutorID
+		For  time.Duration
 	}
 	// AgentDisconnected reports that an agent's connection broke.
 	AgentDisconnected struct {

@@ -50,7 +50,9 @@ type Executor struct {
 type executorAgent struct {
 	incarnation string
 	address     string
-	sudden      bool // it sent a message just before its connection broke
+	sudden      bool          // it sent a message just before its connection broke
+	silent      time.Duration // since its last message, if that is longer than usual; 0: not
+	probed      bool          // it has not answered the last Probe
 }
 
 // executorLoss is the last loss of an executor.
@@ -92,7 +94,8 @@ func (l *Machine) joined(e AgentJoined) {
 		// Another agent process has joined: the old one's task is gone.
 		l.taskGone(x, "its agent was started anew, and its process is gone")
 	}
-	x.Attempt, x.agent.incarnation, x.Host, x.agent.address = e.Attempt, e.Incarnation, e.Host, e.Address
+	x.Attempt, x.Host = e.Attempt, e.Host
+	x.agent = executorAgent{incarnation: e.Incarnation, address: e.Address, probed: again && x.agent.probed}
 	l.setState(x, ExecutorJoined)
 	x.Why, x.lastLines = "Python is warming up", nil
 	if e.Warm {
@@ -163,6 +166,11 @@ func (l *Machine) becomeReady() {
 // lose marks an executor as lost and requests a replacement. After MaxReplacements it gives the
 // executor up; only a reset requests it again.
 func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
+	l.loseWith(x, by, cause, "executor lost: "+cause)
+}
+
+// loseWith does what lose does; reason is the one of the executor's task.
+func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string) {
 	if x.State == ExecutorLost {
 		return
 	}
@@ -175,13 +183,13 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 		x.loss.on = " on " + x.Host
 	}
 	l.setState(x, ExecutorLost)
-	x.Why, x.agent.incarnation = cause, ""
+	x.Why, x.agent.incarnation, x.agent.silent, x.agent.probed = cause, "", 0, false
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	if l.state >= Releasing {
 		l.setBusy(x, false)
 		return
 	}
-	l.taskGone(x, "executor lost: "+cause)
+	l.taskGone(x, reason)
 	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
 		l.run.State = RunWaiting
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,12 @@ var peerWords = sync.OnceValue(func() *regexp.Regexp {
 		`|the feed failed: \S+ has ended (while records were delivered|with \d+ records)` +
 		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })
+
+// undecided is the state of a verdict that is not given yet.
+type undecided struct {
+	echoes   []*Task // tasks that failed with an error about a peer, or while a peer was silent
+	evidence bool    // the verdict waits for the answer of an agent
+}
 
 // rejoined compares the tasks of an agent that reconnected with the task that should run there.
 func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
@@ -107,8 +114,8 @@ func succeeded(x *clusterpb.Exited) bool {
 	return x.GetCode() == 0 && x.GetSignal() == 0 && x.GetReason() == ""
 }
 
-// taskFailed decides the consequence of a task's failure. The first exit is the root cause; but
-// if it ends with an error about a peer, the decision waits for limits.settle.
+// taskFailed decides the consequence of a task's failure. The first exit is the root cause; but if it ends with an error
+// about a peer, or while a peer is silent, the decision waits for limits.settle.
 func (l *Machine) taskFailed(t *Task) {
 	r := l.run
 	if l.policy(t.ID.Role).kind == cluster.Sidecar {
@@ -118,15 +125,11 @@ func (l *Machine) taskFailed(t *Task) {
 		l.checkDone()
 		return
 	}
-	if len(r.Tasks) > 1 && isEcho(t.Exit) {
+	if len(r.Tasks) > 1 && (isEcho(t.Exit) || endedItself(t.Exit) && l.silentPeer(t) != nil) {
 		t.Echo = true
 		r.echoes = append(r.echoes, t)
 		if len(r.echoes) == 1 {
-			for _, x := range l.execs {
-				if x.Busy {
-					l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
-				}
-			}
+			l.probe()
 			l.do(SetTimer{"settle", l.limits.settle})
 		}
 		return
@@ -134,8 +137,14 @@ func (l *Machine) taskFailed(t *Task) {
 	l.rootCause(t, l.describe(t))
 }
 
+// endedItself reports whether a task has ended by its own code: by an exit code, an exception or abort, with which the
+// coordination services of TensorFlow and JAX end a process when a peer is lost.
+func endedItself(x *clusterpb.Exited) bool {
+	return x.GetReason() == "" && (x.GetSignal() == 0 || syscall.Signal(x.GetSignal()) == syscall.SIGABRT)
+}
+
 func isEcho(x *clusterpb.Exited) bool {
-	if x.GetSignal() != 0 || x.GetReason() != "" {
+	if !endedItself(x) {
 		return false
 	}
 	if x.GetException() != "" {
@@ -144,8 +153,8 @@ func isEcho(x *clusterpb.Exited) bool {
 	return peerWords().MatchString(strings.Join(x.GetTail(), "\n"))
 }
 
-// verdict finds the root cause, limits.settle after a task failed with an error about a peer: a
-// peer that is stopped or silent, or else the task itself.
+// verdict finds the root cause, limits.settle after a task failed with an error about a peer: a peer that is stopped or
+// silent, or else the task itself. While a peer has not answered, it waits until limits.evidence.
 func (l *Machine) verdict() {
 	r := l.run
 	if !r.State.Open() || len(r.echoes) == 0 {
@@ -157,10 +166,25 @@ func (l *Machine) verdict() {
 		case t.Stopped && x.Busy:
 			l.rootCause(t, fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost the connection to it", t.ID, x.Host))
 			return
-		case x.State == ExecutorSilent:
+		case x.State == ExecutorSilent && x.agent.sudden && x.Busy:
 			l.rootCause(t, fmt.Sprintf("%s on %s is silent: %s", t.ID, x.Host, x.Why))
 			return
 		}
+	}
+	if x := l.silentPeer(r.echoes[0]); x != nil {
+		l.loseSilent(x)
+		return
+	}
+	if i := slices.IndexFunc(l.execs, l.unanswered); i >= 0 {
+		if !r.evidence {
+			r.evidence = true
+			l.do(SetTimer{"settle", l.limits.evidence - l.limits.settle})
+			return
+		}
+		x := l.execs[i]
+		x.agent.silent = max(x.agent.silent, l.limits.evidence)
+		l.loseSilent(x)
+		return
 	}
 	first := r.echoes[0]
 	first.Echo = false

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster"
 )
@@ -12,10 +13,12 @@ import (
 func (l *Machine) rootCause(t *Task, summary string) {
 	r := l.run
 	l.do(SetTimer{"settle", 0})
-	r.echoes = nil // decided: the next failure with an error about a peer starts a new wait
+	others := slices.DeleteFunc(r.echoes, func(e *Task) bool { return e == t })
+	r.undecided = undecided{} // the next failure with an error about a peer starts a new wait
 	parameterServers := len(r.cluster[cluster.PS]) > 0
 	if parameterServers && t.ID.Role == cluster.Worker {
 		if l.restartWorker(t, summary) {
+			l.restartPeers(others)
 			return
 		}
 	}
@@ -53,6 +56,16 @@ func (l *Machine) countRestart(t *Task) string {
 		return fmt.Sprintf("restart %d of %d", r.Restarts, restarts)
 	}
 	return ""
+}
+
+// restartPeers handles the workers of a run with parameter servers whose failures the lost or failed worker explains.
+func (l *Machine) restartPeers(echoes []*Task) {
+	for _, t := range echoes {
+		if l.run.State.Open() && t.State == TaskExited {
+			t.Echo = false
+			l.rootCause(t, l.describe(t))
+		}
+	}
 }
 
 // takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or the

@@ -52,7 +52,7 @@ type Run struct {
 	stop     *stopPlan // set while the run is being stopped with a grace period
 	stacks   bool      // no step within the step timeout: stacks were requested
 	over     bool      // training is over; an evaluator may still evaluate the last checkpoint
-	echoes   []*Task   // tasks that failed with an error about a peer; their root cause is not decided yet
+	undecided
 }
 
 // TaskState is the state of a task in a run.
@@ -132,6 +132,7 @@ func (l *Machine) stepRun(e Event) {
 		}
 	case UsageReported:
 		if x := l.Executor(e.Exec); x != nil {
+			defer l.answered(x) // after its tasks are known
 			if _, runs := e.Stopped[x.Task]; runs {
 				x.inRun.unknown = 0 // its launch was in progress when its agent reconnected
 			}
@@ -199,7 +200,7 @@ func (l *Machine) advance() {
 		}
 	}
 	r := l.run
-	r.State, r.echoes = RunPreparing, nil
+	r.State, r.undecided = RunPreparing, undecided{}
 	r.Attempt++
 	for _, t := range r.Tasks {
 		*t = Task{ID: t.ID, exec: t.exec, Restarts: t.Restarts}

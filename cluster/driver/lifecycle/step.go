@@ -8,7 +8,7 @@ func (l *Machine) Step(e Event) []Action {
 	switch e := e.(type) {
 	case cluster.Event, Recovered, Refused:
 		l.engineEvent(e)
-	case AgentJoined, AgentLost, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected:
+	case AgentJoined, AgentLost, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected, AgentSilent:
 		l.agentEvent(e)
 	case ClientsChanged, ResetRequested, RenewRequested, ShutdownRequested:
 		l.clientEvent(e)
@@ -51,7 +51,7 @@ func (l *Machine) engineEvent(e Event) {
 		if kept := l.recovered(); kept < len(l.execs) {
 			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
 		}
-		l.do(SetTimer{"return", l.limits.Heartbeat})
+		l.do(SetTimer{"return", l.limits.comeBack})
 		if longer && l.state == Reserving {
 			l.do(SetTimer{"reserve", l.reserveTimeout()})
 		}
@@ -88,15 +88,15 @@ func (l *Machine) agentEvent(e Event) {
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
 			x.Why = e.What
 		}
+	case AgentSilent:
+		l.silent(l.Executor(e.Exec), e.For)
 	case AgentDisconnected:
 		if x := l.Executor(e.Exec); x != nil && x.agent.incarnation == e.Incarnation && (x.State == ExecutorJoined || x.State == ExecutorReady) {
 			l.setState(x, ExecutorSilent)
 			x.Why, x.agent.sudden = "its connection broke", e.Sudden
-			wait := l.limits.Heartbeat
 			if e.Sudden {
-				wait = min(wait, l.limits.Sudden)
+				l.do(SetTimer{"silent " + string(x.ID), min(l.limits.Heartbeat, l.limits.Sudden)})
 			}
-			l.do(SetTimer{"silent " + string(x.ID), wait})
 		}
 	}
 }
