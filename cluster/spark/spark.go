@@ -23,6 +23,7 @@ var (
 	_ cluster.RemoteEngine  = (*Backend)(nil)
 	_ cluster.AgentLogs     = (*allocation)(nil)
 	_ cluster.SessionSharer = (*allocation)(nil)
+	_ cluster.HostAvoider   = (*allocation)(nil)
 )
 
 // FailureDetectionDelay implements cluster.RemoteEngine. It is 0: Spark does not notice the end

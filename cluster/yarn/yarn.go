@@ -28,6 +28,7 @@ var (
 	_ cluster.AgentLogs          = (*allocation)(nil)
 	_ cluster.ApplicationHistory = (*allocation)(nil)
 	_ cluster.NodeExcluder       = (*allocation)(nil)
+	_ cluster.HostAvoider        = (*allocation)(nil)
 	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 

@@ -205,9 +205,9 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	c.handle(e)
 }
 
-// replace asks the engine for another executor; an error is handled as a loss.
-func (c *Coordinator) replace(id cluster.ExecutorID) {
-	attempt := c.lc.Executor(id).Attempt
+// replace asks the engine for another executor; an error is handled as a loss. elsewhere asks for another host.
+func (c *Coordinator) replace(id cluster.ExecutorID, elsewhere bool) {
+	attempt, host := c.lc.Executor(id).Attempt, c.lc.Executor(id).Host
 	if conn := c.execs.agents[id]; conn != nil {
 		conn.close("its executor is replaced")
 		delete(c.execs.agents, id)
@@ -221,6 +221,9 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 		case <-c.reserved.allocated:
 		case <-ctx.Done():
 			return // nothing was granted
+		}
+		if chooser, ok := c.reserved.alloc.(cluster.HostAvoider); ok && elsewhere {
+			chooser.AvoidHost(ctx, id, host)
 		}
 		if err := c.reserved.alloc.Replace(ctx, id); err != nil {
 			c.post(func() {

@@ -62,6 +62,7 @@ type executorLoss struct {
 	// memory is how often it was lost by memory before its task entered a program, since one did.
 	memory int
 	final  bool // another executor in its place would end in the same way
+	silent bool // its host does not answer
 }
 
 // enoughMemoryLosses is how many executors of a role may be lost by memory before its task has entered a program: all
@@ -175,7 +176,7 @@ func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string)
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.loss = executorLoss{by: by, memory: x.loss.memory}
+	x.loss = executorLoss{by: by, memory: x.loss.memory, silent: by == cluster.LostByHost && x.agent.silent > 0}
 	if by == cluster.LostByMemory && !(x.Busy && l.run != nil && l.run.task(x.Task).entered) {
 		x.loss.memory++
 	}
@@ -305,10 +306,11 @@ func (l *Machine) skipSidecars() bool {
 func (l *Machine) replace(x *Executor) {
 	x.replaced++
 	x.Attempt++
+	elsewhere := x.State == ExecutorLost && x.loss.silent
 	l.setBusy(x, false)
 	l.setState(x, ExecutorPending)
 	x.agent.incarnation = ""
-	l.do(ReplaceExecutor{x.ID})
+	l.do(ReplaceExecutor{x.ID, elsewhere})
 }
 
 // Missing returns one line that names the missing executors and why each is missing.

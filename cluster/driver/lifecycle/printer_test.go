@@ -12,7 +12,11 @@ func (p *player) print(actions []Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case ReplaceExecutor:
-			fmt.Fprintf(&p.out, "replace %s\n", a.Exec)
+			where := ""
+			if a.Elsewhere {
+				where = " elsewhere"
+			}
+			fmt.Fprintf(&p.out, "replace %s%s\n", a.Exec, where)
 		case SendInstruction:
 			fmt.Fprintf(&p.out, "send %s %s\n", a.Exec, instructionWords(a.What))
 		case SetTimer:
