@@ -25,7 +25,8 @@ type Backend interface {
 }
 
 // ErrEngineAway means that the engine does not answer. The cluster's executors may still run.
-var ErrEngineAway = errors.New("the cluster may still run: %tfcluster attach connects to it again, %tfcluster shutdown gives it up")
+var ErrEngineAway = errors.New(
+	"the cluster may still run: %tfcluster attach connects to it again, %tfcluster shutdown gives it up")
 
 // Allocation is the set of executors that an engine grants to a cluster. optional.go lists
 // optional methods. All methods may be called from any goroutine.

@@ -75,7 +75,10 @@ func (a *allocation) countFailure(node, cause string) {
 			break
 		}
 	}
-	a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; %%tfcluster reset allows the node again", node, n, cause)})
+	a.emit(cluster.Warning{
+		Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; "+
+			"%%tfcluster reset allows the node again", node, n, cause),
+	})
 }
 
 // exclude asks YARN not to allocate containers on a node. It does nothing and returns false if the
@@ -111,7 +114,8 @@ func (a *allocation) dispensable(excluded map[string]bool, node string) bool {
 	for _, e := range a.req.Executors {
 		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
 			host := r.GetNodeId().GetHost()
-			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() &&
+				fits(resource(e.Each), r.GetCapability())
 		}) {
 			return false
 		}

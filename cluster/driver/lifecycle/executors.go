@@ -182,7 +182,8 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
-	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
+	// Ports are allocated again once all executors are ready.
+	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped {
 		l.run.State = RunWaiting
 	}
 	if x.State != ExecutorLost { // the restart of the run has requested another already: see regain

@@ -70,7 +70,10 @@ func (p *player) do(line string) error {
 	case "up":
 		for _, x := range p.l.execs {
 			p.step(cluster.Granted{Executor: x.ID, Attempt: x.Attempt, Host: "host" + string(x.ID)})
-			p.step(AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." + string(x.ID), Warm: true})
+			p.step(AgentJoined{
+				Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." +
+					string(x.ID), Warm: true,
+			})
 		}
 	case "pending":
 		p.step(cluster.Pending{Executor: cluster.ExecutorID(word(0)), Why: strings.Join(words[1:], " ")})
@@ -89,7 +92,10 @@ func (p *player) do(line string) error {
 		}
 		p.step(cluster.BackedOff{Attempts: attempts, Why: "another is half filled too"})
 	case "lost":
-		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost, "kill": cluster.LostByKill}[opts["by"]]
+		by := map[string]cluster.LostBy{
+			"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost,
+			"kill": cluster.LostByKill,
+		}[opts["by"]]
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
 		p.step(cluster.Lost{Executor: x.ID, Attempt: x.Attempt, By: by, Cause: strings.Join(words[1:], " ")})
 	case "join":
@@ -98,11 +104,14 @@ func (p *player) do(line string) error {
 			return err
 		}
 		p.step(AgentJoined{
-			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" + word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
+			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" +
+				word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
 		})
 	case "rejoin", "rejoin-idle":
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
-		e := AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true}
+		e := AgentJoined{
+			Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true,
+		}
 		if f[0] == "rejoin" {
 			e.Tasks = []*clusterpb.RunningTask{{Run: p.run, Task: x.Task.String()}}
 		}
@@ -219,7 +228,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "start":
 		p.run++
 		p.step(StartRequested{RunSpec{p.run, &clusterpb.RunOptions{
-			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
+			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(),
+			RunTimeoutMillis: dur("run").Milliseconds(),
 		}}})
 	case "prepared":
 		for i, x := range p.l.execs {
@@ -242,7 +252,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "exit":
 		for _, t := range tasks() {
 			p.step(ProgramExited{Run: p.run, Attempt: p.l.run.task(t).Attempt, Task: t, Exit: &clusterpb.Exited{
-				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"], OutOfMemory: opts["oom"] != "",
+				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"],
+				OutOfMemory: opts["oom"] != "",
 			}})
 		}
 	case "stopped":
@@ -252,7 +263,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 		every, _ := strconv.ParseFloat(opts["every"], 64)
 		for _, t := range tasks() {
 			p.step(StepAnswered{p.run, p.l.run.task(t).Attempt, t, &clusterpb.Step{
-				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1, ReportSeconds: every, Passed: opts["passed"] != "",
+				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1,
+				ReportSeconds: every, Passed: opts["passed"] != "",
 			}})
 		}
 	case "leaving":
@@ -315,57 +327,6 @@ func (p *player) print(actions []Action) {
 			fmt.Fprintln(&p.out, "run gone")
 		}
 	}
-}
-
-func remedyLine(f *clusterpb.Failure) string {
-	if f.GetRemedy() == "" {
-		return ""
-	}
-	return "  next: " + f.GetRemedy() + "\n"
-}
-
-func failureOf(r *Run) *clusterpb.Failure {
-	if r == nil {
-		return nil
-	}
-	return r.Failure
-}
-
-func overWords(r *Run) string {
-	if r == nil {
-		return "never started"
-	}
-	s := r.State.String()
-	if r.Failure != nil {
-		s += fmt.Sprintf(" (%s, code %d): %s", r.Failure.GetKind(), r.Failure.GetExitCode(), r.Failure.GetSummary())
-	}
-	return s
-}
-
-func instructionWords(in *clusterpb.Instruction) string {
-	switch i := in.GetInstruction().(type) {
-	case *clusterpb.Instruction_Prepare:
-		return fmt.Sprintf("prepare %d.%d", i.Prepare.GetRun(), i.Prepare.GetAttempt())
-	case *clusterpb.Instruction_EndRun:
-		return fmt.Sprintf("end %d within %s", i.EndRun.GetRun(), time.Duration(i.EndRun.GetGraceMillis())*time.Millisecond)
-	case *clusterpb.Instruction_Release:
-		return "release"
-	case *clusterpb.Instruction_TakeSnapshot:
-		return fmt.Sprintf("take snapshot %d within %s, to its log: %t", i.TakeSnapshot.GetRun(), time.Duration(i.TakeSnapshot.GetTimeoutMillis())*time.Millisecond, i.TakeSnapshot.GetToLog())
-	case *clusterpb.Instruction_Probe:
-		return "probe"
-	case *clusterpb.Instruction_TrainingOver:
-		return "training over"
-	case *clusterpb.Instruction_AskStep:
-		return "ask step"
-	case *clusterpb.Instruction_ActAtStep:
-		words := fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
-		if i.ActAtStep.GetConfirmed() {
-			words += ", confirmed"
-		}
-		return words
-	}
-	return fmt.Sprintf("%T", in.GetInstruction())
 }
 
 func (p *player) state() {
