@@ -104,7 +104,8 @@ type NodeExcluder interface {
 type HostAvoider interface {
 	// AvoidHost has the engine leave out the host of an executor, for the one that Replace requests next and for others,
 	// until the host returns or ClearExclusions. host is its name as the executor's agent knows it. AvoidHost returns
-	// after the engine's answer, or when ctx ends; where the engine cannot do it, events say what the replacement waits for.
+	// after the engine's answer, or when ctx ends; where the engine cannot do it, events say what the
+	// replacement waits for.
 	AvoidHost(ctx context.Context, id ExecutorID, host string)
 }
 

@@ -17,7 +17,9 @@ type LocalDrivers struct {
 }
 
 // Launch starts a driver for the request and connects to it.
-func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
+func (d LocalDrivers) Launch(ctx context.Context,
+	req *clusterpb.ReserveRequest,
+) (string, clusterpb.ControlClient, error) {
 	c, err := client.Launch(ctx, d.Program, req)
 	if err != nil {
 		return "", nil, err
@@ -58,7 +60,10 @@ func (d LocalDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	}
 	infos := make([]session.ClusterInfo, 0, len(found))
 	for _, f := range found {
-		i := session.ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Hosted: f.Hosted, Since: f.Since, PID: f.Driver.PID, Stopped: f.Live && f.Driver.Stopped()}
+		i := session.ClusterInfo{
+			Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Hosted: f.Hosted, Since: f.Since,
+			PID: f.Driver.PID, Stopped: f.Live && f.Driver.Stopped(),
+		}
 		switch {
 		case !f.Live && f.Hosted:
 			i.Note = fmt.Sprintf("its engine runs its driver; status -c %s asks it", f.Name)

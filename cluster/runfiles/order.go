@@ -48,7 +48,8 @@ func NamesOthers(name string) bool { return path.Base(name) == "checkpoint" }
 // temporaryName matches names of files that will be renamed: ours, Keras's, and TensorFlow's
 // state file and data shards.
 var temporaryName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
+	return regexp.MustCompile(
+		`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
 })
 
 // Rank orders files: a file that refers to others, or marks them as complete, has a higher rank

@@ -151,7 +151,8 @@ func tornSets(files []File, listed []string, ranks int, from map[string]int) (to
 			set := judgedSet{tornSet: tornSet{name: fmt.Sprintf("%s%d", name, number)}, number: number}
 			for _, f := range files {
 				set.files = append(set.files, f.File)
-				set.whole = set.whole || slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
+				set.whole = set.whole ||
+					slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
 			}
 			have := perPattern(files)
 			if !set.whole && (!resumed || number > first) {
@@ -221,10 +222,12 @@ var (
 	digits = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+`) })
 	// ofSteps and ofRanks match what is before a number: of a set, or of a rank or a part of it.
 	ofSteps = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
+		return regexp.MustCompile(
+			`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
 	})
 	ofRanks = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
+		return regexp.MustCompile(
+			`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
 	})
 	// training matches the roles whose tasks are the ranks of one run.
 	training = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:chief|master)\b`) })

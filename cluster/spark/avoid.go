@@ -11,8 +11,8 @@ import (
 // avoidTimeout bounds the wait for the session's process, which asks Spark's master.
 const avoidTimeout = 10 * time.Second
 
-// AvoidHost implements cluster.HostAvoider: Spark replaces its executors on the host, which it would go on choosing until
-// spark.network.timeout. Where it cannot, the replacement's events say what it waits for.
+// AvoidHost implements cluster.HostAvoider: Spark replaces its executors on the host, which it would go on choosing
+// until spark.network.timeout. Where it cannot, the replacement's events say what it waits for.
 func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, host string) {
 	a.mu.Lock()
 	h := a.host

@@ -65,7 +65,10 @@ func (a *allocation) countFailure(node, cause string) {
 	n := 0
 	failed := func() bool { n = a.failures[node]; return n >= maxFailures } // 0 if the user has reset the exclusions since
 	if a.excludeIf(a.ctx, node, failed) {
-		a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; %%tfcluster reset allows the node again", node, n, cause)})
+		a.emit(cluster.Warning{
+			Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; "+
+				"%%tfcluster reset allows the node again", node, n, cause),
+		})
 	}
 }
 
@@ -76,7 +79,10 @@ func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, _ str
 	node := a.executors[id].container.GetNodeId().GetHost()
 	a.mu.Unlock()
 	if node != "" && a.excludeIf(ctx, node, func() bool { return true }) {
-		a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again", node)})
+		a.emit(cluster.Warning{
+			Text: fmt.Sprintf(
+				"node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again", node),
+		})
 	}
 }
 
@@ -129,7 +135,8 @@ func (a *allocation) dispensable(ctx context.Context, excluded map[string]bool, 
 	for _, e := range a.req.Executors {
 		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
 			host := r.GetNodeId().GetHost()
-			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() &&
+				fits(resource(e.Each), r.GetCapability())
 		}) {
 			return false
 		}

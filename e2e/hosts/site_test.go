@@ -165,7 +165,8 @@ func (s *site) checkLeft() {
 			out, _ := s.Run(name, "pgrep", "-af", "tfcluster (agent|driver|zygote)|program.py") // without one it fails
 			return out
 		}
-		for end := time.Now().Add(20 * time.Second); left() != "" && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); left() != "" &&
+			time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		}
 		if out := left(); out != "" {
 			s.t.Errorf("left on %s:\n%s", name, out)

@@ -51,7 +51,9 @@ type pendingConn struct {
 
 // NewLimiter returns a Limiter of so many connections, of which none is closed before it has the minimum age.
 func NewLimiter(limit int, minimum time.Duration) *Limiter {
-	return &Limiter{limit: limit, minimum: minimum, pending: list.New(), at: map[net.Conn]*list.Element{}, freed: make(chan struct{}, 1)}
+	return &Limiter{
+		limit: limit, minimum: minimum, pending: list.New(), at: map[net.Conn]*list.Element{}, freed: make(chan struct{}, 1),
+	}
 }
 
 // Pending returns the number of connections that have not authenticated.

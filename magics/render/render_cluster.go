@@ -121,12 +121,14 @@ func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 
 // ClusterView is the answer of status.
 func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
-	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), StateWords(st))
+	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()),
+		StateWords(st))
 	var facts []string
 	if st.GetSinceUnix() > 0 {
 		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
 	}
-	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()), Plural(int64(st.GetClients()), "client"))
+	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()),
+		Plural(int64(st.GetClients()), "client"))
 	switch {
 	case st.GetIdleLeftMillis() > 0:
 		facts = append(facts, "idle: released in "+Clock(float64(st.GetIdleLeftMillis())/1000))
@@ -136,7 +138,8 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	if st.GetDetached() {
 		facts = append(facts, "detached")
 	}
-	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " + st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
+	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " +
+		st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
 	if w := st.GetWaiting(); w != "" {
 		b = b.Busy("waiting: " + w)
 	}
@@ -181,7 +184,8 @@ func noteLine(n *clusterpb.Note) string {
 	return at + NoteText(n)
 }
 
-// NoteText is a note's text, in one line and without control characters: it may have names of files that a program chose.
+// NoteText is a note's text, in one line and without control characters: it may have names of files
+// that a program chose.
 func NoteText(n *clusterpb.Note) string {
 	if n.GetWarning() {
 		return "warning: " + OneLine(n.GetText())

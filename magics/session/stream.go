@@ -55,7 +55,9 @@ type Stream[T any] struct {
 
 // OpenStream calls a cluster's driver by open, which returns the receive function. A restart of
 // the driver is reported on out.
-func OpenStream[T any](ctx context.Context, m *Handle, out render.Output, open func(context.Context, clusterpb.ControlClient) (func() (T, error), error)) *Stream[T] {
+func OpenStream[T any](ctx context.Context, m *Handle, out render.Output,
+	open func(context.Context, clusterpb.ControlClient) (func() (T, error), error),
+) *Stream[T] {
 	s := &Stream[T]{Handle: m, out: out, open: open}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.begin(0)
@@ -179,7 +181,8 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 // nothing to send.
 func (q *Silence) Answered(out render.Output, err error) {
 	if FateOf(err) == Silent && !q.told {
-		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n", int(time.Since(q.since).Seconds()), err))
+		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n",
+			int(time.Since(q.since).Seconds()), err))
 		q.told = true
 	}
 	q.Timer.Reset(q.patience)

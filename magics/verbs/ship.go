@@ -62,7 +62,8 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 			return command.Usagef(inv.Verb, "--files: %v", statError("", p, err))
 		}
 		if renamed && Absolute(base, name) != p {
-			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
+			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, "+
+				"so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
 		}
 		req.Files = append(req.Files, p)
 	}
@@ -90,7 +91,9 @@ func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) err
 func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	rest, unpack := strings.CutSuffix(given, unpackMark)
 	path, name, renamed := strings.Cut(rest, "::")
-	f := &clusterpb.GivenFile{Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack}
+	f := &clusterpb.GivenFile{
+		Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack,
+	}
 	info, err := os.Stat(f.GetPath())
 	switch {
 	case err != nil:
@@ -114,7 +117,8 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 func (inv *invocation) givenVenv() (string, error) {
 	given := inv.Text("venv")
 	if given != "" && inv.Has("python") {
-		return "", command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
+		return "", command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its "+
+			"interpreter: give one of them, on the line or in a configuration file")
 	}
 	return given, nil
 }
@@ -128,7 +132,8 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 	path := Absolute(base, given)
 	if given == "." {
 		if path = environmentOf(inv.session.Options.Python); path == "" {
-			return command.Usagef(inv.Verb, "--venv .: Python %s is not in an environment (venv, conda): give the folder or the archive of one", inv.session.Options.Python)
+			return command.Usagef(inv.Verb, "--venv .: Python %s is not in an environment (venv, conda): "+
+				"give the folder or the archive of one", inv.session.Options.Python)
 		}
 	}
 	if err := ship.CheckEnvironment(path); err != nil {
@@ -170,10 +175,12 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) err
 		return command.Usagef(inv.Verb, "--venv: %v", statError("", dir, err))
 	}
 	if !fi.IsDir() {
-		return command.Usagef(inv.Verb, "--venv %s: that is a file; on local, name the folder of an environment (unpack an archive first), or an interpreter with --python", given)
+		return command.Usagef(inv.Verb, "--venv %s: that is a file; on local, name the folder of an environment (unpack an "+
+			"archive first), or an interpreter with --python", given)
 	}
 	if _, err := os.Stat(python); errors.Is(err, fs.ErrNotExist) {
-		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: name one that python -m venv or conda made", given)
+		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: "+
+			"name one that python -m venv or conda made", given)
 	} else if err != nil {
 		return command.Usagef(inv.Verb, "--venv: %v", statError("", python, err))
 	}

@@ -74,7 +74,9 @@ func NewSet(engines cluster.Engines) *Set {
 }
 
 // Command returns the command of a line. An interrupt ends the wait for the values of its names.
-func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expander, shell bool, out render.Output) (*command.Command, error) {
+func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expander, shell bool,
+	out render.Output,
+) (*command.Command, error) {
 	expanding, cancel := interruptible(ctx, out)
 	defer cancel()
 	c, err := s.Table.Command(expanding, l, names, shell)
@@ -85,7 +87,9 @@ func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expand
 }
 
 // Do runs a command, after adding settings of configuration files.
-func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
+func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output,
+	py bridge.Python,
+) (result.Value, error) {
 	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
@@ -115,7 +119,8 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 // meansApplication puts the name of a live cluster in the place of an application's ID behind -c.
 func (inv *invocation) meansApplication() {
 	name := inv.Text("cluster")
-	if !inv.isApplication(name) || inv.session.Options.History == nil || inv.Verb.Name == "logs" || inv.Verb.Name == "history" {
+	if !inv.isApplication(name) || inv.session.Options.History == nil || inv.Verb.Name == "logs" ||
+		inv.Verb.Name == "history" {
 		return // which also show the application itself
 	}
 	if live := inv.session.Options.History.FindByApplication(name); live != "" {
@@ -164,7 +169,10 @@ func interruptible(ctx context.Context, out render.Output) (_ context.Context, c
 }
 
 func clusterOption() command.Option {
-	return command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: "which cluster; default: this notebook's last, elsewhere the only live one"}
+	return command.Option{
+		Name: "cluster", Short: "c", Kind: command.KindCluster,
+		Help: "which cluster; default: this notebook's last, elsewhere the only live one",
+	}
 }
 
 // pastClusterOption is -c of verbs that also support ended clusters.
@@ -175,7 +183,10 @@ func pastClusterOption() command.Option {
 }
 
 func nowOption() command.Option {
-	return command.Option{Name: "now", Kind: command.KindFlag, Help: "run at once, beside a cell that is busy or hangs; the line is not expanded"}
+	return command.Option{
+		Name: "now", Kind: command.KindFlag,
+		Help: "run at once, beside a cell that is busy or hangs; the line is not expanded",
+	}
 }
 
 func jsonOption() command.Option {

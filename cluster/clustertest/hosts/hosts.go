@@ -65,7 +65,8 @@ func New(t testing.TB, shares []string, names ...string) *Hosts {
 	h := &Hosts{t: t, dir: dir, nodes: map[string]*node{}, names: names, relays: map[string]*relay{}}
 	t.Cleanup(h.close)
 	if os.Getuid() != 0 {
-		holder := h.hold("unshare", "--user", "--map-root-user", "--mount", "bash", "-c", "echo ready; while read -r _; do :; done")
+		holder := h.hold("unshare", "--user", "--map-root-user", "--mount", "bash", "-c",
+			"echo ready; while read -r _; do :; done")
 		h.outer = []string{"nsenter", "-t", strconv.Itoa(holder), "-U", "-m", "--preserve-credentials", "--"}
 	}
 	h.network = &node{name: "switch"}
@@ -100,9 +101,9 @@ func (h *Hosts) boot(n *node, shares []string) error {
 	n.pid = child(h.t, h.hold(words...))
 	pid := strconv.Itoa(n.pid)
 	return errors.Join(
-		h.ip("link", "add", "name", n.name, "type", "veth", "peer", "name", "eth0", "netns", pid), h.ip("link", "set", "dev", n.name, "master", "br0", "up"),
-		h.inside(n, "ip", "link", "set", "lo", "up"), h.inside(n, "ip", "link", "set", "eth0", "up"),
-		h.inside(n, "ip", "addr", "add", n.address+"/24", "dev", "eth0"),
+		h.ip("link", "add", "name", n.name, "type", "veth", "peer", "name", "eth0", "netns", pid),
+		h.ip("link", "set", "dev", n.name, "master", "br0", "up"), h.inside(n, "ip", "link", "set", "lo", "up"),
+		h.inside(n, "ip", "link", "set", "eth0", "up"), h.inside(n, "ip", "addr", "add", n.address+"/24", "dev", "eth0"),
 	)
 }
 
@@ -180,7 +181,8 @@ func (h *Hosts) hold(words ...string) int {
 	if err != nil || line != "ready\n" {
 		_ = in.Close()
 		_ = cmd.Wait()
-		skip(h.t, "this machine does not permit %s: %s", strings.Join(words[:min(len(words), 12)], " "), strings.TrimSpace(problem.String()))
+		skip(h.t, "this machine does not permit %s: %s", strings.Join(words[:min(len(words), 12)], " "),
+			strings.TrimSpace(problem.String()))
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the process
 	return cmd.Process.Pid
@@ -235,7 +237,8 @@ func (h *Hosts) inside(n *node, words ...string) error {
 	words = append(enter, words...)
 	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s on %s: %w: %s", strings.Join(words[len(enter):], " "), n.name, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("%s on %s: %w: %s", strings.Join(words[len(enter):], " "), n.name, err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func TestHosts(t *testing.T) {
 	if b, err := os.ReadFile(h.Path("b", "tmp/x")); string(b) != "own\n" {
 		t.Errorf("this machine sees %q of b's file: %v", b, err)
 	}
-	if a, b := run("a", "cat", "/proc/sys/kernel/random/boot_id"), run("b", "cat", "/proc/sys/kernel/random/boot_id"); a == b {
+	if a, b := run("a", "cat", "/proc/sys/kernel/random/boot_id"),
+		run("b", "cat", "/proc/sys/kernel/random/boot_id"); a == b {
 		t.Errorf("two hosts have the boot ID %s", a)
 	}
 	reaches := func(from, to string) bool { return h.reaches(from, to, time.Second) }
@@ -141,7 +142,8 @@ func TestEnd(t *testing.T) {
 	t.Run("hosts", func(t *testing.T) {
 		h := New(t, nil, "a")
 		dir, pid = h.dir, h.nodes["a"].pid
-		if err := h.Command(context.Background(), "a", nil, "bash", "-c", "setsid sleep 1000 & sleep 1000").Start(); err != nil {
+		if err := h.Command(context.Background(), "a", nil, "bash", "-c",
+			"setsid sleep 1000 & sleep 1000").Start(); err != nil {
 			t.Fatal(err)
 		}
 		clustertest.WaitFor(t, "the process", func() bool {

@@ -13,7 +13,8 @@ func (h *Hosts) Cut(name string, others ...string) {
 	h.t.Helper()
 	rules := "add table bridge cut; add chain bridge cut forward { type filter hook forward priority 0; }"
 	for _, other := range others {
-		rules += fmt.Sprintf("; add rule bridge cut forward iifname %[1]s oifname %[2]s drop; add rule bridge cut forward iifname %[2]s oifname %[1]s drop", name, other)
+		rules += fmt.Sprintf("; add rule bridge cut forward iifname %[1]s oifname %[2]s drop; "+
+			"add rule bridge cut forward iifname %[2]s oifname %[1]s drop", name, other)
 	}
 	h.must(h.inside(h.network, "nft", rules))
 }

@@ -34,8 +34,8 @@ func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinat
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}}, Authority: authority,
-		StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e,
+		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}},
+		Authority: authority, StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e,
 		Hooks: Hooks{SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil }},
 	}
 	for _, f := range change {
@@ -67,7 +67,10 @@ func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinat
 func (c *coordinated) up(id cluster.ExecutorID, attempt int) *agentConn {
 	conn := newAgentConn(id)
 	c.do(func() {
-		c.join(conn, &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
+		c.join(conn, &clusterpb.Hello{
+			Protocol: clusterpb.Protocol, ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt),
+			Host: "host" + string(id), Warmed: true,
+		})
 	})
 	go func() { // ends with the cluster
 		for c.sleep(context.Background(), c.cfg.Timing.Heartbeat) == nil {

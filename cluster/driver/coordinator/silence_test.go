@@ -20,7 +20,10 @@ func TestSilence(t *testing.T) {
 		do   func(c *coordinated)
 		lost string
 	}{
-		{"no message", func(c *coordinated) { c.silence(); time.Sleep(timeout + 2*time.Second) }, "was lost: silent for 20 s: its host is down or cut off"},
+		{
+			"no message", func(c *coordinated) { c.silence(); time.Sleep(timeout + 2*time.Second) },
+			"was lost: silent for 20 s: its host is down or cut off",
+		},
 		{"no message for a shorter time", func(c *coordinated) {
 			c.silence()
 			time.Sleep(timeout - 4*time.Second)

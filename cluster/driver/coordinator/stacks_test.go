@@ -70,9 +70,10 @@ func (c *coordinated) question(id cluster.ExecutorID) (round int32) {
 // answers sends an agent's snapshot of a task.
 func (c *coordinated) answers(id cluster.ExecutorID, round int32, task string, pid int32) {
 	c.do(func() {
-		c.agentMessage(c.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
-			Round: round, Snapshot: &clusterpb.Snapshot{Task: task, Pid: pid, Error: "it has ended"},
-		}}})
+		c.agentMessage(c.execs.agents[id],
+			&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
+				Round: round, Snapshot: &clusterpb.Snapshot{Task: task, Pid: pid, Error: "it has ended"},
+			}}})
 	})
 }
 

@@ -19,7 +19,8 @@ func (l *Machine) closeRun(how string, f *clusterpb.Failure, grace time.Duration
 		r.State = RunFailed
 	}
 	r.Failure = f
-	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle", "stop", "stop step", "stop unresponsive") {
+	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle", "stop", "stop step",
+		"stop unresponsive") {
 		if name != "enter" || l.next == nil { // a waiting start keeps its timer
 			l.do(SetTimer{name, 0})
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Event is the input of Step: an event of the engine (cluster.Event), or one of the types of this file and of runevents.go.
+// Event is the input of Step: an event of the engine (cluster.Event), or one of the types of this file
+// and of runevents.go.
 type Event any
 
 // Answers of the engine to the driver's calls.

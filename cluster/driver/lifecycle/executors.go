@@ -191,7 +191,8 @@ func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string)
 		return
 	}
 	l.taskGone(x, reason)
-	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
+	// Ports are allocated again once all executors are ready.
+	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped {
 		l.run.State = RunWaiting
 	}
 	if x.State != ExecutorLost { // the restart of the run has requested another already: see regain

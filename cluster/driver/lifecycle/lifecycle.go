@@ -49,8 +49,10 @@ type Machine struct {
 
 // Limits are the timeouts of the lifecycle.
 type Limits struct {
-	Reserve   time.Duration // until every executor is ready
-	takeOver  time.Duration // until the engine has reported which executors of an earlier driver it keeps; the engine may be unreachable meanwhile
+	Reserve time.Duration // until every executor is ready
+	// Until the engine has reported which executors of an earlier driver it keeps; the engine may be
+	// unreachable meanwhile.
+	takeOver  time.Duration
 	settle    time.Duration // from the exit of a task with a secondary failure to the decision about its root cause
 	evidence  time.Duration // the same if a peer's agent does not answer
 	quiet     time.Duration // from an agent's last message until it explains the failure of a peer
@@ -74,10 +76,10 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, evidence: 5 * time.Second,
-		quiet: 3 * time.Second, Heartbeat: cluster.HeartbeatTimeout, Sudden: 700 * time.Millisecond, comeBack: 10 * time.Second, enter: 10 * time.Minute,
-		Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
-		askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond, straggle: time.Second, noReply: 3 * time.Second,
-		stacks: 2 * time.Second, report: 10 * time.Second,
+		quiet: 3 * time.Second, Heartbeat: cluster.HeartbeatTimeout, Sudden: 700 * time.Millisecond,
+		comeBack: 10 * time.Second, enter: 10 * time.Minute, Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond,
+		evaluator: 2 * time.Minute, ending: 10 * time.Second, askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond,
+		straggle: time.Second, noReply: 3 * time.Second, stacks: 2 * time.Second, report: 10 * time.Second,
 	}
 }
 
@@ -218,7 +220,10 @@ func (l *Machine) engineEnded(cause string) {
 	if l.state >= Releasing {
 		return
 	}
-	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 137, Remedy: "%tfcluster reserve makes another cluster"}
+	f := &clusterpb.Failure{
+		Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 137,
+		Remedy: "%tfcluster reserve makes another cluster",
+	}
 	if l.Active() {
 		l.closeRun("failed", f, 0)
 	}
@@ -236,7 +241,8 @@ func (l *Machine) engineEnded(cause string) {
 // cancelStart fails a start that waits for executors.
 func (l *Machine) cancelStart(by string) {
 	if l.next != nil {
-		l.startFailed(&clusterpb.Failure{Kind: "canceled", Summary: "the start was ended by " + by + " before it began", ExitCode: 1})
+		l.startFailed(
+			&clusterpb.Failure{Kind: "canceled", Summary: "the start was ended by " + by + " before it began", ExitCode: 1})
 	}
 }
 
@@ -280,5 +286,7 @@ func ReleaseInstruction(reason string) *clusterpb.Instruction {
 }
 
 func endRun(run int32, grace time.Duration) *clusterpb.Instruction {
-	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}}}
+	return &clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}},
+	}
 }

@@ -71,7 +71,10 @@ func (p *player) do(line string) error {
 	case "up":
 		for _, x := range p.l.execs {
 			p.step(cluster.Granted{Executor: x.ID, Attempt: x.Attempt, Host: "host" + string(x.ID)})
-			p.step(AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." + string(x.ID), Warm: true})
+			p.step(AgentJoined{
+				Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." +
+					string(x.ID), Warm: true,
+			})
 		}
 	case "pending":
 		p.step(cluster.Pending{Executor: cluster.ExecutorID(word(0)), Why: strings.Join(words[1:], " ")})
@@ -90,7 +93,10 @@ func (p *player) do(line string) error {
 		}
 		p.step(cluster.BackedOff{Attempts: attempts, Why: "another is half filled too"})
 	case "lost":
-		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost, "kill": cluster.LostByKill}[opts["by"]]
+		by := map[string]cluster.LostBy{
+			"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost,
+			"kill": cluster.LostByKill,
+		}[opts["by"]]
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
 		p.step(cluster.Lost{Executor: x.ID, Attempt: x.Attempt, By: by, Cause: strings.Join(words[1:], " ")})
 	case "join":
@@ -99,11 +105,14 @@ func (p *player) do(line string) error {
 			return err
 		}
 		p.step(AgentJoined{
-			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" + word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
+			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" +
+				word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
 		})
 	case "rejoin", "rejoin-idle":
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
-		e := AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true}
+		e := AgentJoined{
+			Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true,
+		}
 		if f[0] == "rejoin" {
 			e.Tasks = []*clusterpb.RunningTask{{Run: p.run, Task: x.Task.String()}}
 		}
@@ -230,7 +239,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "start":
 		p.run++
 		p.step(StartRequested{RunSpec{p.run, &clusterpb.RunOptions{
-			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
+			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(),
+			RunTimeoutMillis: dur("run").Milliseconds(),
 		}}})
 	case "prepared":
 		for i, x := range p.l.execs {
@@ -253,7 +263,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "exit":
 		for _, t := range tasks() {
 			p.step(ProgramExited{Run: p.run, Attempt: p.l.run.task(t).Attempt, Task: t, Exit: &clusterpb.Exited{
-				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"], OutOfMemory: opts["oom"] != "",
+				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"],
+				OutOfMemory: opts["oom"] != "",
 			}})
 		}
 	case "stopped":
@@ -263,7 +274,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 		every, _ := strconv.ParseFloat(opts["every"], 64)
 		for _, t := range tasks() {
 			p.step(StepAnswered{p.run, p.l.run.task(t).Attempt, t, &clusterpb.Step{
-				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1, ReportSeconds: every, Passed: opts["passed"] != "",
+				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1,
+				ReportSeconds: every, Passed: opts["passed"] != "",
 			}})
 		}
 	case "leaving":

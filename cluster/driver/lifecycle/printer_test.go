@@ -83,7 +83,8 @@ func instructionWords(in *clusterpb.Instruction) string {
 	case *clusterpb.Instruction_Release:
 		return "release"
 	case *clusterpb.Instruction_TakeSnapshot:
-		return fmt.Sprintf("take snapshot %d within %s, to its log: %t", i.TakeSnapshot.GetRun(), time.Duration(i.TakeSnapshot.GetTimeoutMillis())*time.Millisecond, i.TakeSnapshot.GetToLog())
+		return fmt.Sprintf("take snapshot %d within %s, to its log: %t", i.TakeSnapshot.GetRun(),
+			time.Duration(i.TakeSnapshot.GetTimeoutMillis())*time.Millisecond, i.TakeSnapshot.GetToLog())
 	case *clusterpb.Instruction_Probe:
 		return "probe"
 	case *clusterpb.Instruction_TrainingOver:

@@ -41,7 +41,8 @@ type restarts struct {
 
 // countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
 // restarts at all does so apart from that, up to --max-losses, where the task's executor was taken away: a program
-// without fault would end after as many preemptions as it may fail. Where somebody ended the application nothing restarts.
+// without fault would end after as many preemptions as it may fail. Where somebody ended the
+// application nothing restarts.
 func (l *Machine) countRestart(t *Task) string {
 	r, x := l.run, l.Executor(t.exec)
 	restarts, losses := int(r.Spec.Options.GetMaxRestarts()), int(r.Spec.Options.GetMaxLosses())
@@ -68,8 +69,8 @@ func (l *Machine) restartPeers(echoes []*Task) {
 	}
 }
 
-// takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or the
-// engine gave it to others.
+// takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or
+// the engine gave it to others.
 func (x *Executor) takenAway() bool {
 	return x.State == ExecutorSilent && !x.agent.sudden || x.State == ExecutorLost && x.loss.by == cluster.LostByHost
 }
@@ -89,8 +90,8 @@ func (l *Machine) restartAll(summary string) {
 	l.checkProcessesGone()
 }
 
-// filesSettled reports whether the files of the attempt that ended are ready for the next one. Its first call for an attempt
-// requests that by SettleFiles.
+// filesSettled reports whether the files of the attempt that ended are ready for the next one. Its first call for an
+// attempt requests that by SettleFiles.
 func (l *Machine) filesSettled() bool {
 	r := l.run
 	if r.settled < r.Attempt && r.asked < r.Attempt {
@@ -120,7 +121,8 @@ func (l *Machine) restartWorker(t *Task, summary string) bool {
 	if r.Restarts < int(r.Spec.Options.GetMaxRestarts()) && x.State == ExecutorReady {
 		r.Restarts++
 		t.Restarts++
-		l.note(true, "%s; restart %d of %d: only this worker, at the same address", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
+		l.note(true, "%s; restart %d of %d: only this worker, at the same address", summary, r.Restarts,
+			r.Spec.Options.GetMaxRestarts())
 		l.launch(x)
 		return true
 	}

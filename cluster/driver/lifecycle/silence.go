@@ -43,7 +43,8 @@ func (l *Machine) probe() {
 	for _, x := range l.execs {
 		if x.Busy {
 			x.agent.probed = true
-			l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
+			l.do(
+				SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
 		}
 	}
 }

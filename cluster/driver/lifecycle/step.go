@@ -35,7 +35,8 @@ func (l *Machine) engineEvent(e Event) {
 	case cluster.BackedOff:
 		l.backedOff(e)
 	case cluster.Granted:
-		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
+		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt &&
+			(x.State == ExecutorPending || x.State == ExecutorLost) {
 			l.setState(x, ExecutorGranted)
 			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not connected yet"
 			x.recovered = e.Recovered
@@ -49,7 +50,8 @@ func (l *Machine) engineEvent(e Event) {
 		longer := l.reserveTimeout() > l.limits.Reserve
 		l.takingOver = false
 		if kept := l.recovered(); kept < len(l.execs) {
-			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
+			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s",
+				kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
 		}
 		l.do(SetTimer{"return", l.limits.comeBack})
 		if longer && l.state == Reserving {
@@ -91,7 +93,8 @@ func (l *Machine) agentEvent(e Event) {
 	case AgentSilent:
 		l.silent(l.Executor(e.Exec), e.For)
 	case AgentDisconnected:
-		if x := l.Executor(e.Exec); x != nil && x.agent.incarnation == e.Incarnation && (x.State == ExecutorJoined || x.State == ExecutorReady) {
+		if x := l.Executor(e.Exec); x != nil && x.agent.incarnation == e.Incarnation &&
+			(x.State == ExecutorJoined || x.State == ExecutorReady) {
 			l.setState(x, ExecutorSilent)
 			x.Why, x.agent.sudden = "its connection broke", e.Sudden
 			if e.Sudden {
