@@ -121,10 +121,10 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 
 # Packages whose tests need a running engine or the program; the others' tests are unit tests. A few unit tests are
 # long, and shorter with -short.
-WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn
-ONLY_ENGINES := /cluster/local$$|/e2e/(lab|yarn|engines)$$
+WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn ./e2e/hosts
+ONLY_ENGINES := /cluster/local$$|/e2e/(lab|yarn|hosts|engines)$$
 LONG_UNITS := ./cluster/driver/feed ./cluster/results/logstore ./kernel/kerneltest ./tensorboard/events ./wheel
-SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell)$$
+SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell|TestHosts)$$
 GOTEST = .bin/gotestsum --format pkgname --format-icons text --junitfile $(REPORTS)/$@.xml --
 PYTEST = $(PY) -m pytest -q -n 2 --dist worksteal --junitxml $(REPORTS)/$@.xml
 

@@ -4,6 +4,34 @@ import (
 	"testing"
 )
 
+// TestSpark and TestYARN: what befalls hosts and their network, on one engine each.
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	sparkSite(t).faults()
+}
+
+// TestYARN is TestSpark on Hadoop.
+func TestYARN(t *testing.T) {
+	t.Parallel()
+	hadoopSite(t).faults()
+}
+
+// faults runs the tests of faults, one after the other, on the same engine.
+func (s *site) faults() {
+	part := func(name string, test func(*site)) {
+		s.t.Run(name, func(t *testing.T) {
+			of := *s
+			of.t = t
+			test(&of)
+		})
+	}
+	part("cut", (*site).cut)
+	part("restart", (*site).restart)
+	for name, p := range programs(s.t) {
+		part("lost/"+name, func(s *site) { s.lostHost(p.text, p.options...) })
+	}
+}
+
 // TestHosts: a cluster on hosts that share nothing needs no option.
 func TestHosts(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package hosts
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +33,6 @@ type site struct {
 	python  string
 	env     []string // of the notebook's host
 	options []string // of run
-	last    string   // the log of the daemon that started last
 }
 
 // newSite starts the hosts. They see the program and its Python, and more folders.
@@ -103,7 +101,8 @@ type job struct {
 	*output
 	s     *site
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{} // closed with its end
+	err   error         // how it ended
 }
 
 // run starts tfcluster run with a program.
@@ -114,24 +113,33 @@ func (s *site) run(program string, options ...string) *job {
 		s.t.Fatal(err)
 	}
 	words := append([]string{s.program, "run", "--workers", "2"}, append(s.options, options...)...)
-	j := &job{output: &output{}, s: s, ended: make(chan error, 1)}
+	j := &job{output: &output{}, s: s, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	j.cmd = s.Command(ctx, notebook, s.env, append(words, path)...)
 	j.cmd.Stdout, j.cmd.Stderr = j, j
 	if err := j.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() { j.ended <- j.cmd.Wait(); close(ended) }()
-	s.t.Cleanup(func() { cancel(); <-ended })
+	go func() { defer close(j.ended); j.err = j.cmd.Wait() }()
+	s.t.Cleanup(func() { cancel(); <-j.ended })
 	return j
 }
 
 // sees waits for a text of the output.
 func (j *job) sees(text string) {
 	j.s.t.Helper()
-	if !j.await(text, clustertest.Deadline) {
-		j.s.t.Fatalf("no line %q:\n%s", text, j)
+	limit := time.After(clustertest.Deadline)
+	for !j.await(text, time.Second) {
+		select {
+		case <-j.ended:
+			if strings.Contains(j.String(), text) {
+				return
+			}
+			j.s.t.Fatalf("it has ended without a line %q:\n%s", text, j)
+		case <-limit:
+			j.s.t.Fatalf("no line %q:\n%s", text, j)
+		default:
+		}
 	}
 }
 
@@ -173,13 +181,3 @@ func (s *site) checkLeft() {
 		}
 	}
 }
-
-// placed is the beginning of every program: it says on which host the task runs.
-const placed = `
-import os, socket, sys, time
-import tfcluster
-ctx = tfcluster.context()
-print(f"{ctx.job_name}:{ctx.task_index} is on {socket.gethostname()}", flush=True)
-`
-
-var _ = fmt.Sprint

@@ -26,15 +26,14 @@ func sparkSite(t *testing.T) *site {
 		}
 		return append(flags, words...)
 	}
-	log := s.daemon(master, "I have been elected leader", env,
+	s.daemon(master, "I have been elected leader", env,
 		java("org.apache.spark.deploy.master.Master", "--host", master, "--port", "7077")...)
 	for _, host := range workers {
 		s.daemon(host, "Successfully registered with master", env, java("org.apache.spark.deploy.worker.Worker", "--host",
 			host, "--cores", "2", "--memory", "3g", "--work-dir", "/tmp/work", "spark://"+master+":7077")...)
 	}
-	_ = log
 	s.env = append(s.env, env[0])
-	s.options = []string{"--backend", "spark", "--master", fmt.Sprintf("spark://%s:7077", master)}
+	s.options = []string{"--backend", "spark", "--master", fmt.Sprintf("spark://%s:7077", master), "--python", s.python}
 	for _, conf := range []string{
 		"spark.executor.cores=1", "spark.cores.max=2", "spark.executor.memory=512m", "spark.driver.memory=512m",
 		"spark.ui.enabled=false",

@@ -1,0 +1,58 @@
+package hosts
+
+import (
+	"strings"
+	"time"
+)
+
+// restartLimit is how long a restart without the lost host may take, from the verdict to the first task's entry, ten
+// times what was measured.
+const restartLimit = 60 * time.Second
+
+// restart: a run with --max-restarts goes on without the host that vanishes, long before its engine misses it.
+func (s *site) restart() {
+	s.t.Helper()
+	lost := workers[0]
+	j := s.run(sleeps, "--framework", "none", "--heartbeat-timeout", "8s", "--max-restarts", "1")
+	task := j.working(lost)
+	before := strings.Count(j.String(), " is on ")
+	s.Down(lost)
+	j.sees(": all tasks start again")
+	began := time.Now()
+	for strings.Count(j.String(), " is on ") == before {
+		if time.Since(began) > restartLimit {
+			s.t.Fatalf("no task has entered its program %s after the verdict:\n%s", time.Since(began), j)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.t.Logf("the first task entered %.1f s after the verdict", time.Since(began).Seconds())
+	code := j.ends()
+	s.Up(lost)
+	if code != 0 || !silent(task, lost).MatchString(j.String()) {
+		s.t.Errorf("exit code %d:\n%s", code, j)
+	}
+	s.checkLeft()
+}
+
+// cut: a cut between the notebook and a worker that is shorter than the heartbeat timeout ends no run whose tasks do
+// not notice it, and what the task has written in the meantime arrives after it.
+func (s *site) cut() {
+	s.t.Helper()
+	j := s.run(placed+`
+print("at work", flush=True)
+for n in range(30):
+    print("tick", n, flush=True)
+    time.sleep(1)
+`, "--framework", "none")
+	task := j.working(workers[0])
+	s.Cut(notebook, workers[0])
+	time.Sleep(20 * time.Second)
+	s.Heal()
+	if code := j.ends(); code != 0 || strings.Contains(j.String(), "was lost") {
+		s.t.Errorf("exit code %d:\n%s", code, j)
+	}
+	if got := strings.Count(j.String(), "["+task+"] tick "); got != 30 {
+		s.t.Errorf("%d of 30 lines of %s arrive:\n%s", got, task, j)
+	}
+	s.checkLeft()
+}
