@@ -206,17 +206,7 @@ func (s *State) connection(name string, err error) Connection {
 			c.Info = &infos[i]
 		}
 	}
-	if s.Options.History == nil {
-		return c
-	}
-	if pasts, perr := s.Options.History.Clusters(); perr == nil {
-		for _, p := range slices.Backward(pasts) {
-			if p.Name == name {
-				c.Record = p
-				break
-			}
-		}
-	}
+	c.Record = s.newestPast(func(p *state.ClusterRecord) bool { return p.Name == name })
 	return c
 }
 

@@ -94,9 +94,7 @@ func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 
 func (m *Handle) close() {
 	m.drop()
-	if c, ok := m.Client.(io.Closer); ok {
-		_ = c.Close() // an error changes nothing: the connection is not used again
-	}
+	closeClient(m.Client)
 }
 
 // Hold registers the session as a client of the cluster, which stops its idle timer. Verbs that

@@ -16,14 +16,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func gpusVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{jsonOption(), {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption(), nowOption()}, Example: "gpus",
-		},
-		run: (*invocation).gpus,
-	}
+var gpusVerb = row{
+	Verb: command.Verb{
+		Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{jsonOption, {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption, nowOption}, Example: "gpus",
+	},
+	run: (*invocation).gpus,
 }
 
 // gpus shows the GPUs and their users: the cluster's, or this machine's if there is no cluster.

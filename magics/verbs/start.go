@@ -21,17 +21,15 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
-func startVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
-			Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption()), Example: "start --wait main_fun 0.01",
-			Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), or with %%tfcluster start the cell's body. " +
-				"Options stand before it; every word after it is the program's.",
-			Operand: command.OperandProgram,
-		},
-		run: (*invocation).start, ownInterrupts: true, configured: true,
-	}
+var startVerb = row{
+	Verb: command.Verb{
+		Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
+		Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption), Example: "start --wait main_fun 0.01",
+		Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), or with %%tfcluster start the cell's body. " +
+			"Options stand before it; every word after it is the program's.",
+		Operand: command.OperandProgram,
+	},
+	run: (*invocation).start, ownInterrupts: true, configured: true,
 }
 
 func startOptions() []command.Option {

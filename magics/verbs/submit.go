@@ -34,7 +34,8 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 		case u := <-stream.Updates:
 			if u.Err != nil {
 				if err := stream.Reopen(u.Err); err != nil {
-					return nil, inv.reserveBroke(m, true, err)
+					inv.session.Forget(m.Name)
+					return nil, err
 				}
 				continue
 			}

@@ -12,16 +12,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func trustVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes", Magic: true, Shell: true,
-			Options: []command.Option{{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"}},
-			Example: "trust",
-			Long:    "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, and nothing that chooses what runs, where, or what leaves this machine.",
-		},
-		run: (*invocation).trust,
-	}
+var trustVerb = row{
+	Verb: command.Verb{
+		Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes", Magic: true, Shell: true,
+		Options: []command.Option{{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"}},
+		Example: "trust",
+		Long:    "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, and nothing that chooses what runs, where, or what leaves this machine.",
+	},
+	run: (*invocation).trust,
 }
 
 // trust shows the file of the notebook's folder and records that the user trusts it.

@@ -16,14 +16,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func waitVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true, Now: true,
-			Options: append(followOptions(), nowOption()), Example: "wait", Long: "A notebook that is closed and opened again does not go on showing the output of its cells: wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
-		},
-		run: (*invocation).wait, ownInterrupts: true,
-	}
+var waitVerb = row{
+	Verb: command.Verb{
+		Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true, Now: true,
+		Options: append(followOptions(), nowOption), Example: "wait", Long: "A notebook that is closed and opened again does not go on showing the output of its cells: wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
+	},
+	run: (*invocation).wait, ownInterrupts: true,
 }
 
 // What a cell shows of each end of a burst, and of a line, in bytes of JSON.
@@ -86,13 +84,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		req.Show = "all"
 	}
 	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
-	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.RunUpdate, error), error) {
-		runs, err := c.Follow(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		return runs.Recv, nil
-	})
+	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Follow)
 	defer stream.Close()
 	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())

@@ -12,15 +12,13 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func whyVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{jsonOption(), pastClusterOption(), nowOption()}, Example: "why --now",
-			Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice it says that it is not sure; stacks shows more.",
-		},
-		run: (*invocation).why,
-	}
+var whyVerb = row{
+	Verb: command.Verb{
+		Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{jsonOption, pastClusterOption, nowOption}, Example: "why --now",
+		Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice it says that it is not sure; stacks shows more.",
+	},
+	run: (*invocation).why,
 }
 
 // whyWait bounds the call: the driver answers before, also if agents do not.
