@@ -85,12 +85,6 @@ func (o *Option) read(given string) (Value, error) {
 	return v, err
 }
 
-// takes reports whether a text is a value of an option.
-func (o *Option) takes(text string) bool {
-	_, err := o.read(text)
-	return err == nil
-}
-
 func readCount(s string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < low || n > high {
@@ -294,11 +288,10 @@ func (c *Command) Set(name string, texts []string, source string) error {
 
 // Name uses the only word of the command as the name of the cluster.
 func (c *Command) Name(given string) error {
-	v, err := c.Verb.Option("cluster").read(given)
-	if err != nil {
+	if _, err := c.Verb.Option("cluster").read(given); err != nil {
 		return Usagef(c.Verb, "%v", err)
 	}
-	c.Values["cluster"] = []Value{v}
+	c.Means(given)
 	return nil
 }
 
