@@ -106,8 +106,5 @@ func chosenRows(executors []*clusterpb.ExecutorFabric) Table {
 			t.Rows = append(t.Rows, Row(x.GetTask(), c.GetVersion(), c.GetNetwork(), strings.Join(c.GetDevices(), " "), strings.Join(c.GetPaths(), " ")))
 		}
 	}
-	if len(t.Rows) == 0 {
-		return t
-	}
 	return t.Drop()
 }
