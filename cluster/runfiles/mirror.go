@@ -217,7 +217,7 @@ func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 	if err != nil {
 		return err
 	}
-	m.sender.fetched(head.GetPath(), info)
+	m.sender.sent[head.GetPath()] = stampOf(info) // it is the same at the driver, and not sent back
 	m.have[head.GetPath()] = fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}
 	return nil
 }

@@ -149,11 +149,12 @@ func tornSets(files []File, listed []string, ranks int, from map[string]int) (to
 		for _, number := range slices.Sorted(maps.Keys(series[name])) {
 			files := series[name][number]
 			set := judgedSet{tornSet: tornSet{name: fmt.Sprintf("%s%d", name, number)}, number: number}
+			have := map[string]int{} // files by pattern
 			for _, f := range files {
+				have[f.pattern]++
 				set.files = append(set.files, f.File)
 				set.whole = set.whole || slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
 			}
-			have := perPattern(files)
 			if !set.whole && (!resumed || number > first) {
 				set.lack, set.whole = judge(have, had, ranks)
 			}
@@ -207,14 +208,6 @@ func ofRank(pattern string) bool {
 		}
 	}
 	return false
-}
-
-func perPattern(set []checkpointFile) map[string]int {
-	n := map[string]int{}
-	for _, f := range set {
-		n[f.pattern]++
-	}
-	return n
 }
 
 var (
