@@ -5,14 +5,13 @@ import (
 	"io"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // checkpoints is the name of the folder with a run's checkpoints in its own.
@@ -211,16 +210,12 @@ func ofRank(pattern string) bool {
 }
 
 var (
-	digits = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+`) })
+	digits = lazyre.New(`\d+`)
 	// ofSteps and ofRanks match what is before a number: of a set, or of a rank or a part of it.
-	ofSteps = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
-	})
-	ofRanks = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
-	})
+	ofSteps = lazyre.New(`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
+	ofRanks = lazyre.New(`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
 	// training matches the roles whose tasks are the ranks of one run.
-	training = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:chief|master)\b`) })
+	training = lazyre.New(`(?i)\b(?:chief|master)\b`)
 )
 
 // setOf returns the set that a file is part of; false if its name has no number of a step: one behind a word for it, or
