@@ -211,7 +211,7 @@ func (f *Feed) proceed(orders []Order) []Order {
 	if f.over {
 		return orders
 	}
-	if !f.anyReads() {
+	if len(f.readers()) == 0 {
 		f.stopSource("no program reads any more")
 		return append(orders, f.end("", false)...)
 	}
@@ -255,8 +255,6 @@ func (f *Feed) reader(mode readingMode) string {
 	}
 	return ""
 }
-
-func (f *Feed) anyReads() bool { return len(f.readers()) > 0 }
 
 // readers returns the holders whose programs read.
 func (f *Feed) readers() []*holder {
@@ -302,7 +300,7 @@ func (f *Feed) gone(h *holder) (reason string) {
 	}
 	h.reads, h.gone, h.moving = false, true, false
 	switch {
-	case !f.anyReads():
+	case len(f.readers()) == 0:
 		return ""
 	case uncertain && !f.over:
 		return h.id + " has ended while records were delivered to it"
