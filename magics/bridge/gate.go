@@ -356,10 +356,9 @@ func (c *caller) gone() {
 // engine answers Python's Cluster.spark(). The answer may contain a token: it is sent to Python and never shown.
 func (g *Gate) engine(c *caller, first *gateMessage) {
 	value, err := g.session.EngineSession(g.ctx, first.Cluster)
+	answer := map[string]any{"op": "done", "value": value}
 	if err != nil {
-		// An error: the peer has closed the connection.
-		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)})
-		return
+		answer = map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)}
 	}
-	_ = c.send(map[string]any{"op": "done", "value": value})
+	_ = c.send(answer) // an error: the peer has closed the connection
 }

@@ -1,13 +1,12 @@
 package command
 
 import (
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // Completion is the candidates for the text between two positions of a cell, in code
@@ -85,9 +84,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 }
 
 // assignment matches the part before a magic whose value is assigned: run = %tfcluster wait.
-var assignment = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
-})
+var assignment = lazyre.New(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
 
 // completer finds candidates for one word.
 type completer struct {

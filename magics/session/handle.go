@@ -111,15 +111,10 @@ func (m *Handle) Held() bool { return m.held.Load() }
 // hold keeps the presence stream open until ctx or the driver ends.
 func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
 	stream, err := client.Hold(ctx)
-	if err != nil {
-		return // the next call returns the reason
+	if err == nil {
+		err = stream.Send(&clusterpb.HoldRequest{Client: who})
 	}
-	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
-		return
-	}
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return
-		}
+	for err == nil { // the next call returns the reason
+		_, err = stream.Recv()
 	}
 }

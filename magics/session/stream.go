@@ -59,7 +59,9 @@ type Stream[T any] struct {
 // on out. Each repeated call sends the request as it is then.
 func OpenStream[Request, T any](
 	ctx context.Context, m *Handle, out render.Output, req *Request,
-	call func(clusterpb.ControlClient, context.Context, *Request, ...grpc.CallOption) (grpc.ServerStreamingClient[T], error),
+	call func(
+		clusterpb.ControlClient, context.Context, *Request, ...grpc.CallOption,
+	) (grpc.ServerStreamingClient[T], error),
 ) *Stream[T] {
 	s := &Stream[T]{Handle: m, out: out}
 	s.open = func(ctx context.Context, c clusterpb.ControlClient) (grpc.ServerStreamingClient[T], error) {

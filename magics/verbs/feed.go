@@ -160,7 +160,7 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	if len(means) == 0 {
 		inv.out.Stderr("no task gave a metric that is a finite number: return a dict from main_fun, or call model.evaluate or ctx.report\n")
 	}
-	render.NewView(inv.out).Show(true, func() render.Bundle { return metricsView(means) })
+	render.Display(inv.out, metricsView(means))
 	return &result.Answer{Data: result.Floats(means)}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/errtext"
@@ -91,15 +92,12 @@ func (inv *invocation) sparkDiscovery(ctx context.Context) error {
 func gpusView(r *clusterpb.GPUsReply) render.Bundle {
 	t := render.Table{Head: []string{"host", "gpu", "name", "memory", "used", "busy", "held by", "processes"}, Right: []int{1, 3, 4, 5}}
 	for _, g := range r.GetGpus() {
-		processes := ""
-		for i, p := range g.GetProcesses() {
-			if i > 0 {
-				processes += "; "
-			}
-			processes += fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40))
+		var processes []string
+		for _, p := range g.GetProcesses() {
+			processes = append(processes, fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40)))
 		}
 		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()),
-			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), processes))
+			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), strings.Join(processes, "; ")))
 	}
 	b := render.Line("no GPUs")
 	if len(t.Rows) > 0 {

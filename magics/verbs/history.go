@@ -49,9 +49,6 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	inv.outcomes(ctx, h, p)
-	if p != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(p) + "\n")
-	}
 	name := cmp.Or(inv.Text("cluster"), inv.session.LastName())
 	if p != nil {
 		name = p.Name
@@ -67,7 +64,7 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 }
 
 // recall returns the runs of the cluster, or those that an ended cluster left: then p is not
-// nil. With all, runs of earlier clusters in its directory are included.
+// nil, and a line says so, but not with --json. With all, runs of earlier clusters in its directory are included.
 func (inv *invocation) recall(ctx context.Context, all bool) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
 	if p, err = inv.ofApplication(); err != nil {
 		return nil, nil, err
@@ -103,6 +100,9 @@ func (inv *invocation) recall(ctx context.Context, all bool) (h *clusterpb.Histo
 	h = &clusterpb.HistoryReply{Runs: runs}
 	for _, l := range p.Applications {
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+	}
+	if !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
 	return h, p, nil
 }
@@ -144,9 +144,6 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	h, p, err := inv.recall(ctx, inv.Has("all") || len(numbers) > 0)
 	if err != nil {
 		return nil, err
-	}
-	if p != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
 	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
 	if err != nil {

@@ -221,9 +221,7 @@ func (inv *invocation) printer() *render.Printer {
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	p := render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
-	if inv.Has("raw") {
-		p.Raw()
-	}
+	p := render.NewPrinter(inv.out, inv.session.Say, limit)
+	p.OneStream, p.Raw = true, inv.Has("raw")
 	return p
 }

@@ -181,43 +181,51 @@ func (inv *invocation) unlessEnded(name string, err error) error {
 	return nil
 }
 
-// followReservation follows what the driver says of the reservation. The caller closes the stream, then calls cancel.
-func (inv *invocation) followReservation(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (stream *session.Stream[clusterpb.ReserveUpdate], cancel context.CancelFunc) {
+// followReservation passes what the driver says of the reservation to take, with that driver's handle, until take is
+// done or fails. An interrupt releases a cluster that this call launched; for an existing one it only ends the wait.
+func (inv *invocation) followReservation(
+	ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool,
+	take func(*session.Handle, *clusterpb.ReserveUpdate) (done bool, err error),
+) error {
 	// The driver applies the reservation's timeout; this one is for a driver that hangs.
-	ctx, cancel = context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
-	return session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Reserve), cancel
-}
-
-// awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile. An
-// interrupt releases a cluster that this call launched; for an existing one it only ends the wait.
-func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
-	stream, cancel := inv.followReservation(ctx, m, req)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
+	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Reserve)
 	defer stream.Close()
-	v := render.NewView(inv.out)
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, inv.giveUp(stream.Handle, fresh)
+			return inv.giveUp(stream.Handle, fresh)
 		case u := <-stream.Updates:
 			if u.Err != nil {
 				if err := stream.Reopen(u.Err); err != nil {
 					if fresh {
 						inv.session.Forget(m.Name)
 					}
-					return nil, err
+					return err
 				}
 				continue
 			}
 			stream.Heard()
-			if done, err := inv.reserveUpdate(v, m, req, u.Msg, fresh); done || err != nil {
-				if err != nil {
-					return nil, err
-				}
-				return inv.readyValue(ctx, v, stream.Handle, u.Msg.GetSeconds(), fresh)
+			if done, err := take(stream.Handle, u.Msg); done || err != nil {
+				return err
 			}
 		}
 	}
+}
+
+// awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile.
+func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
+	v := render.NewView(inv.out)
+	var value result.Value
+	err := inv.followReservation(ctx, m, req, fresh, func(now *session.Handle, u *clusterpb.ReserveUpdate) (bool, error) {
+		ready, err := inv.reserveUpdate(v, m, req, u, fresh)
+		if ready {
+			value, err = inv.readyValue(ctx, v, now, u.GetSeconds(), fresh)
+		}
+		return ready, err
+	})
+	return value, err
 }
 
 func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {

@@ -99,9 +99,7 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 // startRequest returns the request of a start on the cluster of that name, reserved by r.
 func (inv *invocation) startRequest(ctx context.Context, name string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
 	var err error
-	req := &clusterpb.StartRequest{
-		Again: inv.Has("again"), Replace: inv.Has("replace"),
-	}
+	req := &clusterpb.StartRequest{Again: inv.Has("again"), Replace: inv.Has("replace")}
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
@@ -142,8 +140,11 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	}
 	o := &clusterpb.RunOptions{
 		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
-		MaxRestarts: int32(inv.Count("max-restarts", 0)), MaxLosses: inv.maxLosses(), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
+		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
 		WorkingDir: dir, Fabric: inv.Text("fabric"),
+	}
+	if o.GetMaxRestarts() > 0 { // otherwise nothing restarts
+		o.MaxLosses = int32(inv.Count("max-losses", 10))
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
 	return o, err
@@ -224,12 +225,4 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 		line = render.RunTitle(run)
 	}
 	return render.Title(line).Faint("logs: " + rundir.Join(run.GetDir(), rundir.Lines))
-}
-
-// maxLosses returns the restarts that --max-restarts does not count; 0 where nothing restarts.
-func (inv *invocation) maxLosses() int32 {
-	if inv.Count("max-restarts", 0) == 0 {
-		return 0
-	}
-	return int32(inv.Count("max-losses", 10))
 }

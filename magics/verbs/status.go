@@ -75,10 +75,8 @@ func (inv *invocation) watchStatus(ctx context.Context, m *session.Handle) error
 		case u = <-stream.Updates:
 		}
 		switch {
-		case errors.Is(u.Err, io.EOF):
+		case errors.Is(u.Err, io.EOF), u.Err != nil && ctx.Err() != nil:
 			return nil // its last status has been shown
-		case u.Err != nil && ctx.Err() != nil:
-			return nil
 		case u.Err != nil:
 			if err := stream.Reopen(u.Err); err != nil {
 				return err

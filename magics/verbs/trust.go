@@ -30,7 +30,7 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 		if err := state.Trust(file, nil); err != nil {
 			return nil, err
 		}
-		render.NewView(inv.out).Show(true, func() render.Bundle { return render.Line(file + " is not trusted") })
+		render.Display(inv.out, render.Line(file+" is not trusted"))
 		return nil, nil
 	}
 	text, err := readConfig(file)
@@ -43,12 +43,10 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 	if err := state.Trust(file, text); err != nil {
 		return nil, err
 	}
-	render.NewView(inv.out).Show(true, func() render.Bundle {
-		b := render.Line(fmt.Sprintf("%s is trusted until it changes:", file))
-		for line := range strings.Lines(string(text)) {
-			b = b.Line("  " + render.OneLine(strings.TrimRight(line, "\r\n")))
-		}
-		return b
-	})
+	b := render.Line(fmt.Sprintf("%s is trusted until it changes:", file))
+	for line := range strings.Lines(string(text)) {
+		b = b.Line("  " + render.OneLine(strings.TrimRight(line, "\r\n")))
+	}
+	render.Display(inv.out, b)
 	return nil, nil
 }

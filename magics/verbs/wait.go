@@ -70,19 +70,15 @@ func (inv *invocation) inShell(v result.Value, err error) error {
 // waitLive waits for a run of a live cluster.
 func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.Value, error) {
 	show := inv.Text("show")
-	if show == "" {
-		if sub := inv.session.Submission(m.Name); sub != nil {
-			show = sub.Show
-		}
+	if sub := inv.session.Submission(m.Name); show == "" && sub != nil {
+		show = sub.Show
 	}
 	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, inv.shown())
 }
 
 // follow shows a run in v until its end; run 0 is the active or last one.
 func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clusterpb.FollowRequest, v *render.View) (result.Value, error) {
-	if req.GetShow() == "" {
-		req.Show = "all"
-	}
+	req.Show = cmp.Or(req.GetShow(), "all")
 	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
 	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Follow)
 	defer stream.Close()
@@ -182,9 +178,7 @@ func (f *followed) fed(err error) (result.Value, error) {
 // followPrinter writes the lines of a followed run, which its driver has shortened.
 func (inv *invocation) followPrinter() *render.Printer {
 	p := render.NewPrinter(inv.out, inv.session.Say, 0)
-	if !inv.session.Options.Shell {
-		p.Cell()
-	}
+	p.Cell = !inv.session.Options.Shell
 	return p
 }
 

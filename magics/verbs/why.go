@@ -44,16 +44,13 @@ func (inv *invocation) verdict(ctx context.Context) (*clusterpb.WhyReply, error)
 			return reply, err
 		}
 	}
-	h, past, err := inv.recall(ctx, false)
+	h, _, err := inv.recall(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	var last *clusterpb.RunStatus
 	if runs := h.GetRuns(); len(runs) > 0 {
 		last = runs[len(runs)-1]
-	}
-	if past != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(past) + "\n")
 	}
 	return results.Why(last), nil
 }
