@@ -158,12 +158,8 @@ func (f *Feed) Lost(holder string) []Order {
 	if f.Uneven == Stay && !f.over {
 		return f.Fail(holder + " has ended: the results of its records are lost")
 	}
-	reason := f.gone(f.holders[holder])
-	switch {
-	case reason != "" && f.fault == "":
+	if reason := f.gone(f.holders[holder]); reason != "" && f.fault == "" {
 		return f.fail(reason)
-	case f.over:
-		return nil
 	}
 	return f.proceed(nil)
 }
@@ -236,9 +232,7 @@ func (f *Feed) reading(h *holder, r *clusterpb.FeedReading) []Order {
 		mode = even
 	}
 	h.mode = mode
-	if f.mode == unknown {
-		f.mode = mode
-	}
+	f.mode = cmp.Or(f.mode, mode)
 	if f.mode != mode {
 		return f.fail(fmt.Sprintf("%s reads with as_dataset or fit, %s does not: all workers must read the feed in the same way",
 			f.reader(even), f.reader(uneven)))
