@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -90,15 +91,9 @@ const lockWait = 5 * time.Second
 // Open locks the directory's local folder and loads its journal. It does not access the remote
 // file system; call Check first.
 func Open(ctx context.Context, c Config) (*Spool, error) {
-	if c.Interval == 0 {
-		c.Interval = 2 * time.Second
-	}
-	if c.Low == 0 {
-		c.Low = 4 << 30
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Interval = cmp.Or(c.Interval, 2*time.Second)
+	c.Low = cmp.Or(c.Low, 4<<30)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	sum := sha256.Sum256([]byte(c.Dir))
 	s := &Spool{
 		cfg: c, folder: filepath.Join(c.Parent, ".spool-"+hex.EncodeToString(sum[:8])), turn: make(chan struct{}, 1),
