@@ -78,7 +78,8 @@ func pythonText(p *clusterpb.Python) string {
 
 // Reservation is how a reservation stands.
 func Reservation(name string, roles []*clusterpb.Role, u *clusterpb.ReserveUpdate) Bundle {
-	title := fmt.Sprintf("cluster %s: %s · %d ready · %s", name, cluster.Describe(roles), countReady(u.GetExecutors()), Clock(u.GetSeconds()))
+	ready := countReady(u.GetExecutors())
+	title := fmt.Sprintf("cluster %s: %s · %d ready · %s", name, cluster.Describe(roles), ready, Clock(u.GetSeconds()))
 	b := Title(title).Table(ExecutorRows(u.GetExecutors()))
 	if w := u.GetWaiting(); w != "" && !u.GetReady() {
 		b = b.Busy("waiting: " + w)
