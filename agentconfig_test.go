@@ -73,7 +73,9 @@ func TestAgentConfig(t *testing.T) {
 			start: func(t *testing.T, dir string) {
 				a, err := (&local.Backend{}).Allocate(t.Context(), cluster.Request{
 					Cluster: "c", Program: os.Args[0], StateDir: dir, Reserve: &clusterpb.ReserveRequest{Dir: dir},
-					Executors:   []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: cluster.PS}, Each: &clusterpb.Resources{Cpus: 2}}},
+					Executors: []cluster.ExecutorRequest{
+						{ID: "0", Task: cluster.TaskID{Role: cluster.PS}, Each: &clusterpb.Resources{Cpus: 2}},
+					},
 					AgentConfig: func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) { return proto.CloneOf(sent), nil },
 				})
 				if err != nil {
@@ -86,7 +88,8 @@ func TestAgentConfig(t *testing.T) {
 				})
 			},
 			added: func(c *clusterpb.AgentConfig, dir string) bool {
-				return c.GetFolders().GetSharedDir() == dir && c.GetFolders().GetRuntimeDir() != "" && c.GetAddress() == "127.0.0.1" && c.GetThreads() == 2
+				return c.GetFolders().GetSharedDir() == dir && c.GetFolders().GetRuntimeDir() != "" &&
+					c.GetAddress() == "127.0.0.1" && c.GetThreads() == 2
 			},
 		},
 		"spark": {
@@ -97,7 +100,8 @@ func TestAgentConfig(t *testing.T) {
 				}
 				sum := sha256.Sum256(program)
 				request, err := json.Marshal(slot.Request{
-					Identity: "c", Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh", Hold: true, Assigned: true, Executor: "0", Config: encoded,
+					Identity: "c", Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh", Hold: true,
+					Assigned: true, Executor: "0", Config: encoded,
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -106,7 +110,8 @@ func TestAgentConfig(t *testing.T) {
 			},
 			added: func(c *clusterpb.AgentConfig, dir string) bool {
 				f := c.GetFolders()
-				return f.GetOwnRuntimeDir() && filepath.Dir(f.GetLogFile()) == f.GetRuntimeDir() && filepath.IsAbs(c.GetPython()) && c.GetGpus().GetAssigned() &&
+				return f.GetOwnRuntimeDir() && filepath.Dir(f.GetLogFile()) == f.GetRuntimeDir() && filepath.IsAbs(c.GetPython()) &&
+					c.GetGpus().GetAssigned() &&
 					len(c.GetOwners()) > 0 && c.GetOwners()[0].GetPid() > 0 && c.GetOwners()[0].GetWhat() == "Spark's task"
 			},
 		},
@@ -122,7 +127,8 @@ func TestAgentConfig(t *testing.T) {
 				start(t, nil, "agent", yarn.AgentCommand)
 			},
 			added: func(c *clusterpb.AgentConfig, dir string) bool {
-				return c.GetHost() == "node-7" && filepath.Base(c.GetFolders().GetRuntimeDir()) == "agent" && filepath.IsAbs(c.GetFolders().GetWorkDir())
+				return c.GetHost() == "node-7" && filepath.Base(c.GetFolders().GetRuntimeDir()) == "agent" &&
+					filepath.IsAbs(c.GetFolders().GetWorkDir())
 			},
 		},
 	} {

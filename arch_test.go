@@ -165,7 +165,8 @@ type goPackage struct {
 
 func list(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Imports,TestGoFiles,XTestGoFiles",
+		"./...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -257,7 +258,8 @@ func TestEngineNames(t *testing.T) {
 	t.Parallel()
 	engines := engines(nil)
 	backend := func(part string) bool {
-		return slices.ContainsFunc(engines, func(e cluster.Engine) bool { return strings.HasPrefix(part+"/", "cluster/"+e.Name+"/") })
+		return slices.ContainsFunc(engines,
+			func(e cluster.Engine) bool { return strings.HasPrefix(part+"/", "cluster/"+e.Name+"/") })
 	}
 	for _, p := range list(t) {
 		from := part(p.ImportPath)
@@ -273,7 +275,8 @@ func TestEngineNames(t *testing.T) {
 			ast.Inspect(tree, func(n ast.Node) bool {
 				literal, ok := n.(*ast.BasicLit)
 				if ok && slices.Contains(engines.Names(), strings.Trim(literal.Value, "\"")) && !otherMeanings[from+"/"+f] {
-					t.Errorf("%s: %s is the name of an engine: describe the difference in its cluster.Engine", files.Position(literal.Pos()), literal.Value)
+					t.Errorf("%s: %s is the name of an engine: describe the difference in its cluster.Engine",
+						files.Position(literal.Pos()), literal.Value)
 				}
 				return true
 			})
@@ -287,7 +290,8 @@ func TestPackageComments(t *testing.T) {
 	for _, p := range list(t) {
 		var with []string
 		for _, f := range append(p.GoFiles, p.CgoFiles...) {
-			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil,
+				parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +321,9 @@ func lines(path string) (int, error) {
 }
 
 // banned are package names that do not describe a package's contents.
-var banned = map[string]bool{"util": true, "utils": true, "common": true, "helper": true, "helpers": true, "types": true, "misc": true}
+var banned = map[string]bool{
+	"util": true, "utils": true, "common": true, "helper": true, "helpers": true, "types": true, "misc": true,
+}
 
 // TestPackageNames: a package's name describes its contents.
 func TestPackageNames(t *testing.T) {

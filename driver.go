@@ -35,7 +35,8 @@ func runMaster(ctx context.Context, _ []string) error {
 		err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "home"))
 	}
 	if err != nil {
-		return fmt.Errorf("the folder of the ApplicationMaster's container cannot be used: %w; see the disks of its node, and reserve again", err)
+		return fmt.Errorf("the folder of the ApplicationMaster's container cannot be used: %w; see the disks of its node, "+
+			"and reserve again", err)
 	}
 	attempt, err := yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
@@ -48,7 +49,8 @@ func runMaster(ctx context.Context, _ []string) error {
 		OpenRemote: hdfsdir.Open,
 		Hadoop:     hdfsdir.Configuration,
 		Events:     coordinator.EventFiles{Read: readEvents, Write: writeEvents},
-		TensorBoard: func(python, stateDir, _, name string, _ http.Handler) coordinator.TensorBoards { // its page is shown to others, too
+		// Its page is shown to others, too.
+		TensorBoard: func(python, stateDir, _, name string, _ http.Handler) coordinator.TensorBoards {
 			// The path of the container's folder is too long for a socket; this names the same folder.
 			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name, nil)
 		},
@@ -85,7 +87,8 @@ func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)
 	if errors.Is(err, clusterpb.ErrAgentConfig) {
-		err = fmt.Errorf("%w; if the cluster was reserved by another version of tfcluster than this program, %s, shut it down and reserve it again", err, version)
+		err = fmt.Errorf("%w; if the cluster was reserved by another version of tfcluster than this program, %s, "+
+			"shut it down and reserve it again", err, version)
 	}
 	if err != nil {
 		return err
@@ -128,7 +131,8 @@ func readEvents(dir string) func() ([]coordinator.Scalar, error) {
 		found, err := d.Next()
 		scalars := make([]coordinator.Scalar, 0, len(found))
 		for _, f := range found {
-			scalars = append(scalars, coordinator.Scalar{Tag: f.Tag, Step: f.Step, Value: f.Value, WallTime: f.WallTime, File: f.File})
+			scalars = append(scalars,
+				coordinator.Scalar{Tag: f.Tag, Step: f.Step, Value: f.Value, WallTime: f.WallTime, File: f.File})
 		}
 		return scalars, err
 	}
@@ -156,7 +160,8 @@ func runBroker(ctx context.Context, args []string) error {
 	flags.SetOutput(io.Discard)
 	socket := flags.String("socket", "", "socket on which jupyter-server-proxy connects")
 	if err := flags.Parse(args); err != nil || *socket == "" {
-		return fmt.Errorf("--socket PATH is missing: only jupyter-server-proxy starts this command; tfcluster install registers it there")
+		return fmt.Errorf(
+			"--socket PATH is missing: only jupyter-server-proxy starts this command; tfcluster install registers it there")
 	}
 	dir, err := state.RuntimeDir()
 	if err != nil {

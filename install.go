@@ -16,7 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
-const installUsage = `usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] [--tensorboard-python PATH]
+const installUsage = "usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] " +
+	`[--tensorboard-python PATH]
        tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH]
 
 For a Jupyter without pip, or in another environment than this program: pip install
@@ -60,7 +61,8 @@ func parseTarget(verb string, args []string) (*target, error) {
 	}
 	flags.Visit(func(f *flag.Flag) { t.options[f.Name] = true })
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: tfcluster %s takes only options; tfcluster %s --help lists them", flags.Arg(0), verb, verb)
+		return nil, fmt.Errorf("unexpected argument %q: tfcluster %s takes only options; tfcluster %s --help lists them",
+			flags.Arg(0), verb, verb)
 	}
 	chosen := 0
 	for _, c := range []bool{*user, *prefix != "", *sysPrefix} {
@@ -82,14 +84,16 @@ func parseTarget(verb string, args []string) (*target, error) {
 	case err != nil: // the interpreter was removed, and its packages with it
 		facts = &pythonFacts{}
 	case verb == "install" && !facts.IPykernel:
-		return nil, fmt.Errorf("%s has no ipykernel, which runs the cells: install it (%s ipykernel) and repeat the command, or name another Python with --python PATH", t.python, python.InstallCommand(t.python))
+		return nil, fmt.Errorf("%s has no ipykernel, which runs the cells: install it (%s ipykernel) and repeat the "+
+			"command, or name another Python with --python PATH", t.python, python.InstallCommand(t.python))
 	}
 	t.python = facts.Executable
 	switch {
 	case *prefix != "":
 		dir, err := filepath.Abs(*prefix)
 		if err != nil {
-			return nil, fmt.Errorf("--prefix %s: the working directory cannot be found (%w): change to another one, or give an absolute path", *prefix, err)
+			return nil, fmt.Errorf("--prefix %s: the working directory cannot be found (%w): change to another one, "+
+				"or give an absolute path", *prefix, err)
 		}
 		t.jupyter = jupyterext.PrefixTarget(dir)
 		if verbs.SameFolder(dir, facts.Prefix) {
@@ -136,7 +140,8 @@ func inspectPython(interpreter string) (*pythonFacts, error) {
 	}
 	f := &pythonFacts{}
 	if err := json.Unmarshal(out, f); err != nil {
-		return nil, fmt.Errorf("%s did not print its folders and version (%w): a sitecustomize or .pth file may print; set another Python with --python PATH", interpreter, err)
+		return nil, fmt.Errorf("%s did not print its folders and version (%w): a sitecustomize or .pth file may print; "+
+			"set another Python with --python PATH", interpreter, err)
 	}
 	return f, nil
 }
@@ -189,7 +194,8 @@ func install(t *target) error {
 	}
 	if t.tensorboard != "" {
 		if t.tensorboard, err = filepath.Abs(t.tensorboard); err != nil {
-			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, or give an absolute path", t.tensorboard, err)
+			return fmt.Errorf("--tensorboard-python %s: the working directory cannot be found (%w): change to another one, "+
+				"or give an absolute path", t.tensorboard, err)
 		}
 	}
 	if w := ofWheel(binary); w != nil && (!t.chosen || verbs.SameFolder(t.jupyter.Data, w.jupyter.Data)) {
@@ -205,7 +211,8 @@ func install(t *target) error {
 	if t.tensorboard != "" {
 		env["TFCLUSTER_TENSORBOARD_PYTHON"] = t.tensorboard
 	}
-	spec, err := kernel.NewSpec("Python 3 (TFCluster)", []string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()
+	spec, err := kernel.NewSpec("Python 3 (TFCluster)",
+		[]string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()
 	if err != nil {
 		return err
 	}
@@ -270,7 +277,8 @@ func removePackage(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s was not installed by tfcluster install (it has no file %s), so it is kept: remove it by hand", strings.TrimSuffix(path, "/"), programFile)
+		return fmt.Errorf("%s was not installed by tfcluster install (it has no file %s), so it is kept: remove it by hand",
+			strings.TrimSuffix(path, "/"), programFile)
 	}
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("remove the Python package: %w; allow that or remove the folder by hand", err)

@@ -35,7 +35,8 @@ func runKernel(ctx context.Context, args []string) error {
 		return err
 	}
 	if *file == "" {
-		return fmt.Errorf("-f FILE is missing: only a Jupyter server starts this kernel; tfcluster install registers it there")
+		return fmt.Errorf(
+			"-f FILE is missing: only a Jupyter server starts this kernel; tfcluster install registers it there")
 	}
 	if *interpreter == "" {
 		*interpreter = findPython()
@@ -47,8 +48,9 @@ func runKernel(ctx context.Context, args []string) error {
 	}
 	defer n.close()
 	k, err := kernel.New(kernel.Config{
-		ConnectionFile: *file, Python: *interpreter, Interceptor: n, ChildEnv: n.childEnv(), ChildArgs: []string{"--ext=tfcluster"}, Log: log,
-		Banner: "TFCluster " + version + " — %tfcluster? lists the commands",
+		ConnectionFile: *file, Python: *interpreter, Interceptor: n, ChildEnv: n.childEnv(),
+		ChildArgs: []string{"--ext=tfcluster"}, Log: log, Banner: "TFCluster " + version +
+			" — %tfcluster? lists the commands",
 	})
 	if err != nil {
 		return err
@@ -104,8 +106,8 @@ func sessionOptions(connectionFile, interpreter string) (session.Options, error)
 	}
 	return session.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Engines: engines(nil),
-		History: history{}, Remains: remainsOfInstall,
+		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version,
+		Inventory: gpu.Inventory, Engines: engines(nil), History: history{}, Remains: remainsOfInstall,
 	}, nil
 }
 
@@ -127,7 +129,8 @@ func packagePath() (string, error) {
 	if !filepath.IsAbs(base) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("there is no folder for the Python package: %w; set HOME, or XDG_CACHE_HOME to a folder that you may write", err)
+			return "", fmt.Errorf(
+				"there is no folder for the Python package: %w; set HOME, or XDG_CACHE_HOME to a folder that you may write", err)
 		}
 		base = filepath.Join(home, ".cache")
 	}
@@ -166,7 +169,9 @@ type plan struct {
 func (p plan) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 	v, err := p.notebook.session.Run(ctx, p.cell, c, p.notebook.gate)
 	if r := result.NewReport(err).WithHelp(false); r != nil {
-		return kernel.Result{Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}}}
+		return kernel.Result{
+			Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}},
+		}
 	}
 	raw, err := result.JSON(v)
 	if err != nil || v == nil {
@@ -210,7 +215,8 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 		case messages <- data:
 		default: // the panel's server has had no time for the others
 			dropped.Do(func() {
-				n.log.Warn("messages of the panel are dropped: this host is too busy to read them; reload the page if it does not change", "waiting", commBacklog)
+				n.log.Warn("messages of the panel are dropped: this host is too busy to read them; "+
+					"reload the page if it does not change", "waiting", commBacklog)
 			})
 		}
 	}

@@ -41,7 +41,8 @@ func program(t *testing.T, dir string, env []string, args ...string) (stdout, st
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Dir = dir
-	cmd.Env = append([]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "PATH=" + os.Getenv("PATH")}, env...)
+	cmd.Env = append(
+		[]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "PATH=" + os.Getenv("PATH")}, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -76,18 +77,37 @@ func TestHelp(t *testing.T) {
 		{args: "driver --help", stdout: "reserve and run start"},
 		{args: "help driver-died", stdout: "tfcluster attach NAME"},
 		{args: "help agent", stdout: "a driver starts"},
-		{args: "status", code: 1, stderr: "tfcluster: there is no cluster; tfcluster run makes one\nMore: tfcluster help no-cluster"},
-		{args: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?\nMore: tfcluster help status"},
-		{args: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
-		{args: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it"},
-		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here": tfcluster install takes only options; tfcluster install --help lists them`},
-		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude each other: give one of them"},
+		{
+			args: "status", code: 1,
+			stderr: "tfcluster: there is no cluster; tfcluster run makes one\nMore: tfcluster help no-cluster",
+		},
+		{
+			args: "status --al", code: 2,
+			stderr: "tfcluster: status: no option --al: did you mean --all?\nMore: tfcluster help status",
+		},
+		{
+			args: "install --nosuch", code: 2,
+			stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them",
+		},
+		{
+			args: "install --prefix", code: 2,
+			stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it",
+		},
+		{
+			args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here": ` +
+				`tfcluster install takes only options; tfcluster install --help lists them`,
+		},
+		{
+			args: "uninstall --user --sys-prefix", code: 2,
+			stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude each other: give one of them",
+		},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
 			stdout, stderr, code := program(t, "", nil, strings.Fields(tt.args)...)
 			if code != tt.code || !strings.Contains(stdout, tt.stdout) || strings.TrimSuffix(stderr, "\n") != tt.stderr {
-				t.Errorf("exit code %d, want %d\nstdout %q, want in it %q\nstderr %q, want %q", code, tt.code, stdout, tt.stdout, stderr, tt.stderr)
+				t.Errorf("exit code %d, want %d\nstdout %q, want in it %q\nstderr %q, want %q", code, tt.code, stdout, tt.stdout,
+					stderr, tt.stderr)
 			}
 		})
 	}
@@ -120,7 +140,8 @@ func TestUninstallNeedsNoPython(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(prefix, "share", "jupyter", "kernels", "*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if _, stderr, code := program(t, "", nil, "install", "--prefix", prefix, "--python", fakePython(t, `{}`)); code != 2 || !strings.Contains(stderr, "has no ipykernel") {
+	if _, stderr, code := program(t, "", nil, "install", "--prefix", prefix, "--python", fakePython(t, `{}`)); code != 2 ||
+		!strings.Contains(stderr, "has no ipykernel") {
 		t.Errorf("install without ipykernel: %d %s", code, stderr)
 	}
 }
@@ -133,7 +154,8 @@ func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 		t.Skip("missing: python3")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "json.py"), []byte("import os\nopen('was-run', 'w')\nos._exit(0)\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "json.py"), []byte("import os\nopen('was-run', 'w')\nos._exit(0)\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, stderr, _ := program(t, dir, nil, "uninstall", "--prefix", dir, "--python", python)
@@ -146,7 +168,10 @@ func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 // or an active environment overrides it.
 func TestShellPython(t *testing.T) {
 	const board = "/board/python"
-	for _, key := range []string{"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON"} {
+	for _, key := range []string{
+		"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+		"TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON",
+	} {
 		t.Setenv(key, "")
 	}
 	home := t.TempDir()
@@ -159,7 +184,8 @@ func TestShellPython(t *testing.T) {
 	}
 	check("without an install", "python3", "python3")
 	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "IPykernel": true}`)
-	if _, stderr, code := program(t, "", []string{"HOME=" + home}, "install", "--user", "--python", python, "--tensorboard-python", board); code != 0 {
+	if _, stderr, code := program(t, "", []string{"HOME=" + home}, "install", "--user", "--python", python,
+		"--tensorboard-python", board); code != 0 {
 		t.Fatal(stderr)
 	}
 	check("installed", "/fake/python3", board)
@@ -222,7 +248,8 @@ func TestGuardBeginsEarly(t *testing.T) {
 // TestChannels: what doctor knows of the channels is what the connection file says.
 func TestChannels(t *testing.T) {
 	t.Parallel()
-	const keys = `,"curve_publickey":"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID","curve_secretkey":"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"`
+	const keys = `,"curve_publickey":"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID",` +
+		`"curve_secretkey":"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"`
 	for text, want := range map[string]session.Channels{
 		`{"transport":"tcp","ip":"127.0.0.1"}`:                 {Host: "127.0.0.1"},
 		`{"transport":"tcp","ip":"127.0.0.1"` + keys + `}`:     {Host: "127.0.0.1", Encrypted: true},

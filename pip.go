@@ -58,7 +58,8 @@ func pythonWithPackage(prefix string) string {
 			names = append(names, filepath.Base(filepath.Dir(filepath.Dir(path))))
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) }) // the newest first
+	// The newest first.
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) })
 	for _, name := range names {
 		for _, dir := range append([]string{filepath.Join(prefix, "bin")}, filepath.SplitList(os.Getenv("PATH"))...) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")); err == nil {
@@ -117,12 +118,17 @@ func (w *wheelInstall) refuse(t *target) error {
 	if t.options["python"] {
 		other := python.ShellQuoted(t.python)
 		if w.python == "" {
-			return fmt.Errorf("--python: the kernel that pip installed keeps its Python: install tfcluster for the other with %s tfcluster, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
+			return fmt.Errorf("--python: the kernel that pip installed keeps its Python: install tfcluster for the other with "+
+				"%s tfcluster, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", python.InstallCommand(t.python), other)
 		}
-		return fmt.Errorf("--python: the kernel that pip installed keeps its Python, %s: add a kernel with the other by tfcluster install --user --python %s, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", w.python, other, other)
+		return fmt.Errorf("--python: the kernel that pip installed keeps its Python, %s: add a kernel with the other by "+
+			"tfcluster install --user --python %s, or, for tfcluster run in a shell, set TFCLUSTER_PYTHON=%s", w.python,
+			other, other)
 	}
 	if t.options["tensorboard-python"] {
-		return fmt.Errorf("--tensorboard-python has no effect on the kernel that pip installed, and nothing was changed: set TFCLUSTER_TENSORBOARD_PYTHON=%s in the environment of the Jupyter server, and start it again", python.ShellQuoted(t.tensorboard))
+		return fmt.Errorf("--tensorboard-python has no effect on the kernel that pip installed, and nothing was changed: "+
+			"set TFCLUSTER_TENSORBOARD_PYTHON=%s in the environment of the Jupyter server, and start it again",
+			python.ShellQuoted(t.tensorboard))
 	}
 	return nil
 }
@@ -131,7 +137,8 @@ func (w *wheelInstall) refuse(t *target) error {
 func (w *wheelInstall) tidy(userPackages string) error {
 	fmt.Println("pip has installed the kernel, the extension and the package below", w.prefix)
 	targets, found := w.targets(), w.remains()
-	if program, err := os.ReadFile(filepath.Join(userPackages, "tfcluster", programFile)); userPackages != "" && err == nil && !pipOwns(program) {
+	if program, err := os.ReadFile(filepath.Join(userPackages, "tfcluster", programFile)); userPackages != "" &&
+		err == nil && !pipOwns(program) {
 		found = append(found, filepath.Join(userPackages, "tfcluster"))
 		if err := removePackage(userPackages); err != nil {
 			return err
@@ -157,7 +164,8 @@ func errFromWheel(prefix string) error {
 	if _, err := os.Stat(interpreter); err != nil {
 		interpreter = cmp.Or(pythonWithPackage(prefix), "python3")
 	}
-	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s tfcluster", prefix, python.UninstallCommand(interpreter))
+	return fmt.Errorf("pip installed tfcluster below %s, and removes it: %s tfcluster", prefix,
+		python.UninstallCommand(interpreter))
 }
 
 // remainsOfInstall returns what an earlier `tfcluster install` wrote, where pip has installed this program.

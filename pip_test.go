@@ -19,11 +19,13 @@ func newPipInstalled(t *testing.T) pipInstalled {
 	t.Helper()
 	p := pipInstalled{filepath.Join(t.TempDir(), "my env"), t.TempDir()}
 	packages := filepath.Join(p.prefix, "lib", "site-packages")
-	facts := `{"Executable": "` + filepath.Join(p.prefix, "bin", "python") + `", "Prefix": "` + p.prefix + `", "Purelib": "` + packages + `", "UserSite": "` + packages + `", "IPykernel": true}`
+	facts := `{"Executable": "` + filepath.Join(p.prefix, "bin", "python") + `", "Prefix": "` + p.prefix +
+		`", "Purelib": "` + packages + `", "UserSite": "` + packages + `", "IPykernel": true}`
 	for name, content := range map[string]string{
 		"pyvenv.cfg": "", "bin/python": "#!/bin/sh\necho '" + facts + "'\n",
-		"share/jupyter/kernels/tfcluster/launch.py": "the wheel's", "share/jupyter/labextensions/tfcluster-lab/package.json": "the wheel's",
-		"lib/site-packages/tfcluster/_program.txt": "pip\n",
+		"share/jupyter/kernels/tfcluster/launch.py":              "the wheel's",
+		"share/jupyter/labextensions/tfcluster-lab/package.json": "the wheel's",
+		"lib/site-packages/tfcluster/_program.txt":               "pip\n",
 	} {
 		path := filepath.Join(p.prefix, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -49,7 +51,8 @@ func (p pipInstalled) run(t *testing.T, args ...string) (output string, ok bool)
 func (p pipInstalled) runWith(t *testing.T, env []string, args ...string) (output string, ok bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(p.prefix, "bin", "tfcluster"), args...)
-	cmd.Env = append([]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}, env...)
+	cmd.Env = append(
+		[]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + p.home, "XDG_RUNTIME_DIR=" + p.home, "PATH=/usr/bin:/bin"}, env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -80,17 +83,21 @@ func TestInstallBesidePip(t *testing.T) {
 	t.Parallel()
 	p := newPipInstalled(t)
 	before := files(t, p.prefix)
-	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+filepath.Join(p.home, "site")+`", "IPykernel": true}`)
+	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+
+		filepath.Join(p.home, "site")+`", "IPykernel": true}`)
 	if _, stderr, code := program(t, "", []string{"HOME=" + p.home}, "install", "--user", "--python", python); code != 0 {
 		t.Fatal(stderr)
 	}
 	if _, err := os.Stat(filepath.Join(p.home, ".local/share/jupyter/kernels/tfcluster/kernel.json")); err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := p.run(t, "install"); !ok || !strings.Contains(out, "pip has installed") || !strings.Contains(out, "removed what an earlier tfcluster install wrote: "+filepath.Join(p.home, ".jupyter")) {
+	if out, ok := p.run(t, "install"); !ok || !strings.Contains(out, "pip has installed") ||
+		!strings.Contains(out, "removed what an earlier tfcluster install wrote: "+filepath.Join(p.home, ".jupyter")) {
 		t.Errorf("install: %s", out)
 	}
-	for _, left := range []string{".local/share/jupyter/kernels", ".local/share/jupyter/labextensions", ".jupyter/jupyter_server_config.py"} {
+	for _, left := range []string{
+		".local/share/jupyter/kernels", ".local/share/jupyter/labextensions", ".jupyter/jupyter_server_config.py",
+	} {
 		if _, err := os.Stat(filepath.Join(p.home, left)); err == nil {
 			t.Errorf("%s is left", left)
 		}
@@ -102,12 +109,15 @@ func TestInstallBesidePip(t *testing.T) {
 	if out, ok := p.run(t, "uninstall"); ok || !strings.Contains(out, remove) {
 		t.Errorf("uninstall for the user: %s", out)
 	}
-	for option, setting := range map[string]string{"--python": "TFCLUSTER_PYTHON=", "--tensorboard-python": "TFCLUSTER_TENSORBOARD_PYTHON="} {
+	for option, setting := range map[string]string{
+		"--python": "TFCLUSTER_PYTHON=", "--tensorboard-python": "TFCLUSTER_TENSORBOARD_PYTHON=",
+	} {
 		if out, ok := p.run(t, "install", option, python); ok || !strings.Contains(out, setting) {
 			t.Errorf("install %s: %s", option, out)
 		}
 	}
-	if _, stderr, code := program(t, "", nil, "install", "--prefix", p.prefix, "--python", python); code != 1 || !strings.Contains(stderr, remove) {
+	if _, stderr, code := program(t, "", nil, "install", "--prefix", p.prefix, "--python", python); code != 1 ||
+		!strings.Contains(stderr, remove) {
 		t.Errorf("install of another program over pip's files: %d %s", code, stderr)
 	}
 	after := files(t, p.prefix)
@@ -151,7 +161,8 @@ func TestRemains(t *testing.T) {
 	if _, err := os.Stat(spec); err != nil {
 		t.Errorf("install removed what its own install --user wrote: %v", err)
 	}
-	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+filepath.Join(p.home, "site")+`", "IPykernel": true}`)
+	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "UserSite": "`+
+		filepath.Join(p.home, "site")+`", "IPykernel": true}`)
 	if _, stderr, code := program(t, "", []string{"HOME=" + p.home}, "install", "--user", "--python", python); code != 0 {
 		t.Fatal(stderr)
 	}
@@ -233,13 +244,16 @@ func TestActiveEnvironments(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"no environment":             {nil, own},
-		"conda's base":               {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, own},
-		"an environment":             {[]string{"VIRTUAL_ENV=/venv"}, active},
-		"an environment of conda's":  {[]string{"CONDA_PREFIX=/conda/envs/mine", "CONDA_DEFAULT_ENV=mine"}, active},
-		"an environment in the base": {[]string{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, active},
-		"the base, named":            {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base", "TFCLUSTER_PYTHON=python3"}, active},
-		"behind the one of uvx":      {[]string{"VIRTUAL_ENV=" + project}, behind},
+		"no environment":            {nil, own},
+		"conda's base":              {[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, own},
+		"an environment":            {[]string{"VIRTUAL_ENV=/venv"}, active},
+		"an environment of conda's": {[]string{"CONDA_PREFIX=/conda/envs/mine", "CONDA_DEFAULT_ENV=mine"}, active},
+		"an environment in " +
+			"the base": {[]string{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base"}, active},
+		"the base, named": {
+			[]string{"CONDA_PREFIX=/conda", "CONDA_DEFAULT_ENV=base", "TFCLUSTER_PYTHON=python3"}, active,
+		},
+		"behind the one of uvx": {[]string{"VIRTUAL_ENV=" + project}, behind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -50,9 +50,10 @@ func shellPython() (tasks, tensorboard string) {
 	return tasks, cmp.Or(tensorboard, installedTensorBoard, tasks)
 }
 
-// activePython returns the interpreter of the environment that the user has activated; "" if none is. That is python3 on PATH,
-// but not if the program's own environment has been put before it, as uvx does. Conda's base is active in every shell where
-// `conda init` says so: it is used if nothing else names a Python, because its programs come first on PATH.
+// activePython returns the interpreter of the environment that the user has activated; "" if none is. That is python3
+// on PATH, but not if the program's own environment has been put before it, as uvx does. Conda's base is active in
+// every shell where `conda init` says so: it is used if nothing else names a Python, because its programs
+// come first on PATH.
 func activePython() string {
 	var active []string
 	if prefix := os.Getenv("VIRTUAL_ENV"); prefix != "" {

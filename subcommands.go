@@ -22,15 +22,35 @@ type subcommand struct {
 // subcommands returns all of them. guard and forker are started before main (cluster/agent/forking).
 func subcommands() []subcommand {
 	return []subcommand{
-		{name: "kernel", run: runPart("kernel", runKernel), startedBy: "a Jupyter server starts, with -f FILE; tfcluster install registers it"},
+		{
+			name: "kernel", run: runPart("kernel", runKernel),
+			startedBy: "a Jupyter server starts, with -f FILE; tfcluster install registers it",
+		},
 		{name: "gate", run: runPart("gate", runGate), startedBy: "the Python package tfcluster starts in a plain ipykernel"},
-		{name: "driver", run: runPart("driver", runDriver), startedBy: "reserve and run start, one for each cluster", needsInput: true},
-		{name: "appmaster", run: runPart("appmaster", runMaster), startedBy: "YARN starts in a container, for reserve --managed"},
-		{name: "agent", run: runPart("agent", runAgent), startedBy: "a driver starts, one on each executor", needsInput: true},
-		{name: "spark-slot", run: runPart("spark-slot", runSlot), startedBy: "a task of Spark's starts, to start an agent on its executor", needsInput: true},
-		{name: "guard", startedBy: "an agent starts, one for each zygote or forker, to kill the processes that these leave when they are killed"},
+		{
+			name: "driver", run: runPart("driver", runDriver), startedBy: "reserve and run start, one for each cluster",
+			needsInput: true,
+		},
+		{
+			name: "appmaster", run: runPart("appmaster", runMaster),
+			startedBy: "YARN starts in a container, for reserve --managed",
+		},
+		{
+			name: "agent", run: runPart("agent", runAgent), startedBy: "a driver starts, one on each executor", needsInput: true,
+		},
+		{
+			name: "spark-slot", run: runPart("spark-slot", runSlot),
+			startedBy: "a task of Spark's starts, to start an agent on its executor", needsInput: true,
+		},
+		{
+			name: "guard", startedBy: "an agent starts, one for each zygote or forker, to kill the processes that these leave " +
+				"when they are killed",
+		},
 		{name: "forker", startedBy: "an agent starts, one on each host, for commands that need no Python"},
-		{name: "broker", run: runPart("broker", runBroker), startedBy: "jupyter-server-proxy starts, with --socket PATH; tfcluster install registers it"},
+		{
+			name: "broker", run: runPart("broker", runBroker),
+			startedBy: "jupyter-server-proxy starts, with --socket PATH; tfcluster install registers it",
+		},
 		{name: "install", run: setup("install"), usage: installUsage},
 		{name: "uninstall", run: setup("uninstall"), usage: installUsage},
 		{name: "version", run: printVersion, usage: "tfcluster version prints this program's version\n"},

@@ -110,7 +110,8 @@ func TestTerminal(t *testing.T) {
 			t.Display("a", shows(strings.Repeat("x", 25)), nil)
 			t.Stdout("line\n")
 			t.Stdout(strings.Repeat("=", 30) + "\r")
-		}, "line|===================|xxxxxxxxxxxxxxxxxxxx|xxxxx|", "line|====================|==========|xxxxxxxxxxxxxxxxxxxx|xxxxx|", 10, "line|" + strings.Repeat("=", 30) + "|" + strings.Repeat("x", 25) + "|"},
+		}, "line|===================|xxxxxxxxxxxxxxxxxxxx|xxxxx|", "line|====================|==========|" +
+			"xxxxxxxxxxxxxxxxxxxx|xxxxx|", 10, "line|" + strings.Repeat("=", 30) + "|" + strings.Repeat("x", 25) + "|"},
 		{"higher than the screen", func(t *terminal) {
 			t.Display("a", shows("1\n2\n3\n4\n5"), nil)
 			t.Stdout("line\n")
@@ -118,7 +119,9 @@ func TestTerminal(t *testing.T) {
 		}, "line|1|2|3|", "line|1|2|3|4|6|", 4, "line|1|2|3|4|6|"},
 	} {
 		s := &screen{height: tt.height, width: 20, rows: []string{""}}
-		term := &terminal{streams: [2]*stream{{w: s, isScreen: true}, {w: s, isScreen: true}}, size: func() (int, int) { return s.height, s.width }, shown: map[string]string{}}
+		term := &terminal{streams: [2]*stream{{w: s, isScreen: true}, {w: s, isScreen: true}}, size: func() (int, int) {
+			return s.height, s.width
+		}, shown: map[string]string{}}
 		tt.write(term)
 		if got := s.text(); got != tt.now {
 			t.Errorf("%s: the screen shows %q, not %q", tt.name, got, tt.now)
@@ -141,13 +144,16 @@ func TestTerminal(t *testing.T) {
 func TestTerminalOneBlock(t *testing.T) {
 	t.Parallel()
 	s := &screen{height: 8, width: 20, rows: []string{""}}
-	term := &terminal{streams: [2]*stream{{w: s, isScreen: true}, {w: s, isScreen: true}}, size: func() (int, int) { return s.height, s.width }, shown: map[string]string{}}
+	term := &terminal{streams: [2]*stream{{w: s, isScreen: true}, {w: s, isScreen: true}}, size: func() (int, int) {
+		return s.height, s.width
+	}, shown: map[string]string{}}
 	for i := range 50 {
 		term.Display("run", shows(fmt.Sprintf("step %d\nworker:0\nworker:1", i)), nil)
 		term.Stdout(fmt.Sprintf("line %d\n", i))
 		term.Update("run", shows(fmt.Sprintf("step %d\nworker:0\nworker:1", i+1)), nil)
 	}
-	if text := s.text(); strings.Count(text, "worker:0") != 1 || strings.Count(text, "line ") != 50 || !strings.HasSuffix(text, "|line 49|step 50|worker:0|worker:1|") {
+	if text := s.text(); strings.Count(text, "worker:0") != 1 || strings.Count(text, "line ") != 50 ||
+		!strings.HasSuffix(text, "|line 49|step 50|worker:0|worker:1|") {
 		t.Errorf("the screen shows %q", text)
 	}
 }

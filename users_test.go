@@ -142,7 +142,8 @@ func twoUsers(t *testing.T) (a, b user) {
 	return both[0], both[1]
 }
 
-// TestTwoUsers: users of one host see and reach their own clusters only, also of the same name, in commands and in the panel.
+// TestTwoUsers: users of one host see and reach their own clusters only, also of the same name, in commands
+// and in the panel.
 func TestTwoUsers(t *testing.T) {
 	t.Parallel()
 	a, b := twoUsers(t)
@@ -166,11 +167,13 @@ func TestTwoUsers(t *testing.T) {
 		t.Errorf("status --all of the second user: exit code %d: %s", code, out)
 	}
 	for _, verb := range []string{"status", "logs", "stop", "reset", "reset --hard", "shutdown --force", "wait"} {
-		if out, code := b.run("", nil, append(strings.Fields(verb), "-c", "twin")...); code == 0 || !strings.Contains(out, "there is no cluster twin") {
+		if out, code := b.run("", nil, append(strings.Fields(verb), "-c", "twin")...); code == 0 ||
+			!strings.Contains(out, "there is no cluster twin") {
 			t.Errorf("%s of the second user: exit code %d: %s", verb, code, out)
 		}
 	}
-	if out, code := b.run("", []string{"TFCLUSTER_HOME=" + filepath.Join(a.home, ".local/state/tfcluster")}, "shutdown", "--force", "-c", "twin"); code == 0 || !strings.Contains(out, "permission denied") {
+	if out, code := b.run("", []string{"TFCLUSTER_HOME=" + filepath.Join(a.home, ".local/state/tfcluster")}, "shutdown",
+		"--force", "-c", "twin"); code == 0 || !strings.Contains(out, "permission denied") {
 		t.Errorf("in the first user's state folder: exit code %d: %s", code, out)
 	}
 	checkPanels(t, a, b)

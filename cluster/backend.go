@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -25,7 +26,8 @@ type Backend interface {
 }
 
 // ErrEngineAway means that the engine does not answer. The cluster's executors may still run.
-var ErrEngineAway = errors.New("the cluster may still run: %tfcluster attach connects to it again, %tfcluster shutdown gives it up")
+var ErrEngineAway = errors.New(
+	"the cluster may still run: %tfcluster attach connects to it again, %tfcluster shutdown gives it up")
 
 // Allocation is the set of executors that an engine grants to a cluster. optional.go lists
 // optional methods. All methods may be called from any goroutine.
@@ -145,6 +147,10 @@ type BackedOff struct {
 // StateChanged means that Saved returns other bytes although no executor has changed, for
 // example after the engine has issued a new token.
 type StateChanged struct{}
+
+// HeartbeatTimeout is the default of reserve --heartbeat-timeout: an executor whose agent has sent no message for so
+// long is lost.
+const HeartbeatTimeout = 30 * time.Second
 
 // LostBy says what ended an executor. What the user can do depends on it.
 type LostBy int

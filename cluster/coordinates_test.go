@@ -14,12 +14,15 @@ func TestCoordinates(t *testing.T) {
 	spec := Spec{Chief: {"h0:7000"}, Worker: {"h1:7001", "[::1]:7002"}, PS: {"h3:7003"}, "db": {"h4:7004"}}
 	chief, worker, db := TaskID{Role: Chief}, TaskID{Role: Worker, Index: 1}, TaskID{Role: "db"}
 	torch := func(more map[string]string) map[string]string {
-		env := map[string]string{"MASTER_ADDR": "h0", "MASTER_PORT": "7000", "WORLD_SIZE": "3", "INIT_METHOD": "tcp://h0:7000", "WORLD": "3"}
+		env := map[string]string{
+			"MASTER_ADDR": "h0", "MASTER_PORT": "7000", "WORLD_SIZE": "3", "INIT_METHOD": "tcp://h0:7000", "WORLD": "3",
+		}
 		maps.Copy(env, more)
 		return env
 	}
 	ranked := func(r string) map[string]string {
-		return torch(map[string]string{"RANK": r, "NODE_RANK": r, "GROUP_RANK": r, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+		return torch(
+			map[string]string{"RANK": r, "NODE_RANK": r, "GROUP_RANK": r, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
 	}
 	for _, c := range []struct {
 		framework string
@@ -29,7 +32,9 @@ func TestCoordinates(t *testing.T) {
 		{PyTorch, chief, ranked("0")},
 		{PyTorch, worker, ranked("2")},
 		{PyTorch, db, torch(nil)},
-		{JAX, worker, map[string]string{"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3", "JAX_PROCESS_ID": "2"}},
+		{JAX, worker, map[string]string{
+			"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3", "JAX_PROCESS_ID": "2",
+		}},
 		{JAX, db, map[string]string{"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3"}},
 		{Plain, worker, map[string]string{}},
 	} {
@@ -71,22 +76,30 @@ func TestSpecVariables(t *testing.T) {
 			"of TensorFlow's roles", "", spec,
 			TaskID{Role: Worker, Index: 1},
 			nil,
-			map[string]string{"CLUSTER_SPEC": "{" + tensorflow + "}", "TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"worker","index":1}}`},
+			map[string]string{
+				"CLUSTER_SPEC": "{" + tensorflow + "}",
+				"TF_CONFIG":    `{"cluster":{` + tensorflow + `},"task":{"type":"worker","index":1}}`,
+			},
 		},
 		{
 			"beside others", TensorFlow, more, TaskID{Role: "db"}, nil, // which TensorFlow's strategies refuse
 			map[string]string{
-				"CLUSTER_SPEC": `{"chief":["h0:7000"],"db":["h4:7004"],` + strings.TrimPrefix(tensorflow, `"chief":["h0:7000"],`) + "}",
-				"TF_CONFIG":    `{"cluster":{` + tensorflow + `},"task":{"type":"db","index":0}}`,
+				"CLUSTER_SPEC": `{"chief":["h0:7000"],"db":["h4:7004"],` +
+					strings.TrimPrefix(tensorflow, `"chief":["h0:7000"],`) + "}",
+				"TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"db","index":0}}`,
 			},
 		},
 		{
 			"a person's own", TensorFlow, spec,
 			TaskID{Role: Evaluator},
 			map[string]string{"CLUSTER_SPEC": "mine", "TF_CONFIG": "mine"},
-			map[string]string{"CLUSTER_SPEC": "mine", "TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"evaluator","index":0}}`},
+			map[string]string{
+				"CLUSTER_SPEC": "mine", "TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"evaluator","index":0}}`,
+			},
 		},
-		{"of another framework", PyTorch, spec, TaskID{Role: Worker}, nil, map[string]string{"CLUSTER_SPEC": "{" + tensorflow + "}"}},
+		{"of another framework", PyTorch, spec, TaskID{Role: Worker}, nil, map[string]string{
+			"CLUSTER_SPEC": "{" + tensorflow + "}",
+		}},
 	} {
 		launch := &clusterpb.Launch{
 			Env: c.own, ClusterSpec: c.spec.JSON(),
@@ -106,16 +119,38 @@ func TestValidateKinds(t *testing.T) {
 		want  string
 	}{
 		{[]*clusterpb.Role{{Name: "worker", Count: 2}, {Name: "db", Count: 1, Kind: Sidecar}}, ""},
-		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"db"}}}, "role worker depends on db, of which there are no executors: request some, or leave --worker-depends-on out"},
-		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"worker"}}}, "roles that depend on one another never start (worker → worker): remove one --ROLE-depends-on"},
 		{
-			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"a"}}, {Name: "a", Count: 1, DependsOn: []string{"b"}}, {Name: "b", Count: 1, DependsOn: []string{"a"}}},
+			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"db"}}},
+			"role worker depends on db, of which there are no executors: request some, or leave --worker-depends-on out",
+		},
+		{
+			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"worker"}}},
+			"roles that depend on one another never start (worker → worker): remove one --ROLE-depends-on",
+		},
+		{
+			[]*clusterpb.Role{
+				{Name: "worker", Count: 2, DependsOn: []string{"a"}}, {Name: "a", Count: 1, DependsOn: []string{"b"}}, {
+					Name: "b", Count: 1, DependsOn: []string{"a"},
+				},
+			},
 			"roles that depend on one another never start (a → b → a): remove one --ROLE-depends-on",
 		},
-		{[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}}, `--worker-kind "sdiecar": want one of tracked, untracked, sidecar`},
-		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out"},
-		{[]*clusterpb.Role{{Name: "ps", Count: 1}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
-		{[]*clusterpb.Role{{Name: "worker", Count: 1, EndWithinMillis: 1000}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
+		{
+			[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}},
+			`--worker-kind "sdiecar": want one of tracked, untracked, sidecar`,
+		},
+		{
+			[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}},
+			"--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out",
+		},
+		{
+			[]*clusterpb.Role{{Name: "ps", Count: 1}},
+			"no role ends the run: one of them must be tracked and have no --ROLE-end-within",
+		},
+		{
+			[]*clusterpb.Role{{Name: "worker", Count: 1, EndWithinMillis: 1000}},
+			"no role ends the run: one of them must be tracked and have no --ROLE-end-within",
+		},
 	} {
 		err := Validate(c.roles)
 		if got := words(err); got != c.want {

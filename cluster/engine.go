@@ -43,7 +43,9 @@ type EngineHistory interface {
 	IsApplication(name string) bool
 	// ReadLogs does what ApplicationHistory.ContainerLogs does, without an allocation. r has
 	// the engine's configuration; locations is the result of LogLocations, or nil.
-	ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error
+	ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q LogQuery,
+		emit func(heading string, lines []*clusterpb.Line) error,
+	) error
 	// Outcomes returns the state or final status of applications, by ID. An application
 	// is missing if the engine does not answer within a few seconds.
 	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string

@@ -8,6 +8,7 @@
 //	ApplicationHistory  Allocation  the engine has applications and keeps the containers' logs     yarn
 //	SessionSharer       Allocation  a notebook can use the engine's session beside the cluster     spark
 //	NodeExcluder        Allocation  nodes on which agents fail can be excluded from requests       yarn
+//	HostAvoider         Allocation  the engine may not know yet that a host does not answer        spark, yarn
 //	AddressPublisher    Allocation  agents can look up the new address of a driver                 yarn
 //
 // hosted.go has the two sides of a DriverLauncher: RemoteDriver for the client that submitted
@@ -97,6 +98,15 @@ type NodeExcluder interface {
 	AgentJoined(id ExecutorID, attempt int, unfit string)
 	// ClearExclusions ends all exclusions: a node may have been repaired.
 	ClearExclusions()
+}
+
+// HostAvoider is an Allocation whose engine goes on counting a host that does not answer until a timeout of its own.
+type HostAvoider interface {
+	// AvoidHost has the engine leave out the host of an executor, for the one that Replace requests next and for others,
+	// until the host returns or ClearExclusions. host is its name as the executor's agent knows it. AvoidHost returns
+	// after the engine's answer, or when ctx ends; where the engine cannot do it, events say what the
+	// replacement waits for.
+	AvoidHost(ctx context.Context, id ExecutorID, host string)
 }
 
 // AddressPublisher is an Allocation whose agents look up the address of the driver when they

@@ -138,7 +138,8 @@ func Validate(roles []*clusterpb.Role) error {
 	for _, r := range roles {
 		switch {
 		case !roleName().MatchString(r.GetName()):
-			return fmt.Errorf("role %q: a role's name is lower-case letters, digits, - and _, beginning with a letter", r.GetName())
+			return fmt.Errorf("role %q: a role's name is lower-case letters, digits, - and _, beginning with a letter",
+				r.GetName())
 		case seen[r.GetName()]:
 			return fmt.Errorf("role %q is given twice", r.GetName())
 		case r.GetCount() < 0 || r.GetCount() > maxTasks:

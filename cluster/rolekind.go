@@ -61,19 +61,23 @@ func validateKinds(roles []*clusterpb.Role) error {
 		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
 			return fmt.Errorf("--%s-kind %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
 		case r.GetName() == Chief && KindOf(r) != Tracked:
-			return errors.New("--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out")
+			return errors.New(
+				"--chief-kind: the run ends when the chief ends, so the chief is always tracked; leave the option out")
 		case r.GetName() == Chief && r.GetEndWithinMillis() != 0:
-			return errors.New("--chief-end-within: the run ends when the chief ends; use --run-timeout to limit the time of the run")
+			return errors.New(
+				"--chief-end-within: the run ends when the chief ends; use --run-timeout to limit the time of the run")
 		case r.GetEndWithinMillis() < 0:
 			return fmt.Errorf("--%s-end-within is %d ms: give a time above 0", r.GetName(), r.GetEndWithinMillis())
 		}
 		for _, before := range r.GetDependsOn() {
 			if byName[before] == nil {
-				return fmt.Errorf("role %s depends on %s, of which there are no executors: request some, or leave --%[1]s-depends-on out", r.GetName(), before)
+				return fmt.Errorf("role %s depends on %s, of which there are no executors: request some, "+
+					"or leave --%[1]s-depends-on out", r.GetName(), before)
 			}
 		}
 		if circle := circleFrom(r.GetName(), byName, free, nil); circle != nil {
-			return fmt.Errorf("roles that depend on one another never start (%s): remove one --ROLE-depends-on", strings.Join(circle, " → "))
+			return fmt.Errorf("roles that depend on one another never start (%s): remove one --ROLE-depends-on",
+				strings.Join(circle, " → "))
 		}
 		ends = ends || (r.GetCount() > 0 && KindOf(r) == Tracked && r.GetEndWithinMillis() == 0)
 	}

@@ -40,7 +40,8 @@ func TestSelectTasks(t *testing.T) {
 		for _, task := range got {
 			names = append(names, task.String())
 		}
-		if strings.Join(names, " ") != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+		if strings.Join(names, " ") != tt.want || (err == nil) != (tt.err == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%q selects %q, error %v; want %q, %q", tt.words, names, err, tt.want, tt.err)
 		}
 	}

@@ -59,7 +59,8 @@ func tfConfig(task TaskID) *clusterpb.SpecVariable {
 		Index int    `json:"index"`
 	}
 	return &clusterpb.SpecVariable{
-		Name: "TF_CONFIG", Before: `{"cluster":`, Roles: []string{Chief, Worker, PS}, After: `,"task":` + mustJSON(taskConfig{task.Role, task.Index}) + "}",
+		Name: "TF_CONFIG", Before: `{"cluster":`, Roles: []string{Chief, Worker, PS}, After: `,"task":` +
+			mustJSON(taskConfig{task.Role, task.Index}) + "}",
 	}
 }
 

@@ -40,7 +40,8 @@ func UserTarget() (Target, error) {
 	t := Target{Data: os.Getenv("JUPYTER_DATA_DIR"), Config: os.Getenv("JUPYTER_CONFIG_DIR")}
 	home, err := os.UserHomeDir()
 	if err != nil && (t.Data == "" || t.Config == "") {
-		return Target{}, fmt.Errorf("the folders of Jupyter are below the home folder: %w; set HOME, or give --sys-prefix or --prefix DIR", err)
+		return Target{}, fmt.Errorf(
+			"the folders of Jupyter are below the home folder: %w; set HOME, or give --sys-prefix or --prefix DIR", err)
 	}
 	if t.Config == "" {
 		t.Config = filepath.Join(home, ".jupyter")
@@ -101,7 +102,9 @@ func (t Target) Uninstall() error {
 	if err != nil {
 		return fmt.Errorf("uninstall from Jupyter: %w; correct this and uninstall again", err)
 	}
-	for _, dir := range []string{filepath.Join(t.Data, "labextensions"), filepath.Join(t.Data, "kernels"), t.Data, t.Config} {
+	for _, dir := range []string{
+		filepath.Join(t.Data, "labextensions"), filepath.Join(t.Data, "kernels"), t.Data, t.Config,
+	} {
 		_ = os.Remove(dir) // removes it only if it is empty
 	}
 	return nil

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-const kernelJSON = `{"argv": ["/opt/tfcluster", "kernel", "-f", "{connection_file}"], "display_name": "Python 3 (TFCluster)", "language": "python"}`
+const kernelJSON = `{"argv": ["/opt/tfcluster", "kernel", "-f", "{connection_file}"], "display_name": ` +
+	`"Python 3 (TFCluster)", "language": "python"}`
 
 // files returns the contents of the regular files below root, by relative path.
 func files(t *testing.T, root string) map[string]string {
@@ -71,7 +72,8 @@ func TestInstallTwiceThenUninstall(t *testing.T) {
 	}
 	for path := range got {
 		inside, ok := strings.CutPrefix(path, "share/jupyter/labextensions/tfcluster-lab/")
-		if !ok || !strings.HasPrefix(inside, "static/") && !strings.HasPrefix(inside, "schemas/") || strings.HasSuffix(path, "old.js") {
+		if !ok || !strings.HasPrefix(inside, "static/") && !strings.HasPrefix(inside, "schemas/") ||
+			strings.HasSuffix(path, "old.js") {
 			t.Errorf("unexpected file %s", path)
 		}
 	}

@@ -21,7 +21,9 @@ func (t Target) Prefix() string { return filepath.Dir(filepath.Dir(t.Data)) }
 // Written returns what Install wrote here: folders, and the file with the server's entry.
 func (t Target) Written() []string {
 	var found []string
-	for _, path := range []string{filepath.Join(t.Data, "kernels", kernelName), filepath.Join(t.Data, "labextensions", extensionName)} {
+	for _, path := range []string{
+		filepath.Join(t.Data, "kernels", kernelName), filepath.Join(t.Data, "labextensions", extensionName),
+	} {
 		if _, err := os.Stat(path); err == nil && !t.FromWheel() {
 			found = append(found, path)
 		}

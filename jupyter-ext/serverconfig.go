@@ -90,7 +90,8 @@ func (c serverConfig) editPython(block string) error {
 	before, rest, found := bytes.Cut(text, []byte(blockBegin))
 	_, after, ended := bytes.Cut(rest, []byte(blockEnd))
 	if found && !ended {
-		return fmt.Errorf("%s has the line %q, but not %q after it: remove tfcluster's lines by hand, then repeat the command", c.pythonFile(), strings.TrimSpace(blockBegin), strings.TrimSpace(blockEnd))
+		return fmt.Errorf("%s has the line %q, but not %q after it: remove tfcluster's lines by hand, "+
+			"then repeat the command", c.pythonFile(), strings.TrimSpace(blockBegin), strings.TrimSpace(blockEnd))
 	}
 	if len(before) > 0 && before[len(before)-1] != '\n' {
 		before = append(bytes.Clone(before), '\n')

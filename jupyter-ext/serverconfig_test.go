@@ -101,7 +101,8 @@ func TestServerConfigRejects(t *testing.T) {
 		"broken JSON":            {"jupyter_server_config.json", "{", "unexpected end"},
 		"odd servers":            {"jupyter_server_config.json", `{"ServerProxy":{"servers":[]}}`, "ServerProxy.servers"},
 		"a block without an end": {"jupyter_server_config.py", blockBegin + "c.x = 1\n", "remove tfcluster's lines by hand"},
-		"a block without an end, after other lines": {"jupyter_server_config.py", "a = 1\n" + blockBegin, "remove tfcluster's lines by hand"},
+		"a block without an end, " +
+			"after other lines": {"jupyter_server_config.py", "a = 1\n" + blockBegin, "remove tfcluster's lines by hand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,8 +34,10 @@ func (k *Kernel) answerDead(m *wire.Message, msgType, why string, to channel) {
 	if msgType == "kernel_info_reply" {
 		content = map[string]any{
 			"status": "ok", "protocol_version": wire.Version, "implementation": "tfcluster", "implementation_version": "",
-			"language_info": map[string]any{"name": "python", "version": "3", "mimetype": "text/x-python", "file_extension": ".py"},
-			"banner":        k.cfg.Banner + "\n" + why, "help_links": []any{},
+			"language_info": map[string]any{
+				"name": "python", "version": "3", "mimetype": "text/x-python", "file_extension": ".py",
+			},
+			"banner": k.cfg.Banner + "\n" + why, "help_links": []any{},
 		}
 	}
 	send := k.shell.Send

@@ -209,10 +209,14 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 		if len(traceback) == 0 {
 			traceback = []string{e.Name + ": " + e.Value}
 		}
-		reply = wire.ExecuteReply{Status: "error", ExecutionCount: counted, EName: e.Name, EValue: e.Value, Traceback: traceback}
-		k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback}) // also for a silent cell, as in ipykernel
+		reply = wire.ExecuteReply{
+			Status: "error", ExecutionCount: counted, EName: e.Name, EValue: e.Value, Traceback: traceback,
+		}
+		// Also for a silent cell, as in ipykernel.
+		k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback})
 	} else if res.Data != nil && !c.exec.Silent {
-		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: counted, Data: res.Data, Metadata: map[string]any{}})
+		k.publish("execute_result", parent,
+			wire.ExecuteResult{ExecutionCount: counted, Data: res.Data, Metadata: map[string]any{}})
 	}
 	if res.After != "" {
 		k.mu.Lock()
@@ -228,7 +232,9 @@ func (k *Kernel) guard(c *Cell) (res Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			logPanic(k.log, "Run", p)
-			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a bug in this kernel; the cluster is not affected)", p)}}}
+			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{
+				fmt.Sprintf("InternalError: %v (a bug in this kernel; the cluster is not affected)", p),
+			}}}
 		}
 	}()
 	return c.plan.Run(k.ctx, c)

@@ -87,17 +87,21 @@ func (k *Kernel) startChild() (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), connected: make(chan struct{})}
+	c := &child{
+		k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), connected: make(chan struct{}),
+	}
 	conn := *k.conn
 	conn.IP, conn.Transport = filepath.Join(dir.path, "k"), "ipc"
-	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
+	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin,
+		childControl, childHB
 	file := filepath.Join(dir.path, "connection.json")
 	b, err := json.Marshal(conn)
 	if err == nil {
 		err = os.WriteFile(file, b, 0o600)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there, or start the Jupyter server again with TMPDIR set to another folder", err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("write the connection file of the notebook's Python: %w; free space there, "+
+			"or start the Jupyter server again with TMPDIR set to another folder", err), dir.remove())
 	}
 	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.ChildArgs...)
 	c.cmd = exec.Command(k.cfg.Python, args...)
@@ -116,7 +120,8 @@ func (k *Kernel) startChild() (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, errors.Join(fmt.Errorf("%w; if it was removed, tfcluster install --python PATH names another", err), dir.remove())
+		return nil, errors.Join(fmt.Errorf("%w; if it was removed, tfcluster install --python PATH names another", err),
+			dir.remove())
 	}
 	return c, nil
 }
@@ -143,8 +148,9 @@ func (c *child) connect() error {
 	if err := c.dial(childIOPub, zmq.Sub, "", c.fromIOPub); err != nil {
 		return err
 	}
-	c.links[len(c.links)-1].put([][]byte{{1}})  // subscribes to all topics
-	identity := "tfcluster-" + wire.NewID()[:8] // the same for all sockets: ipykernel sends input requests to the shell's identity
+	c.links[len(c.links)-1].put([][]byte{{1}}) // subscribes to all topics
+	// The same for all sockets: ipykernel sends input requests to the shell's identity.
+	identity := "tfcluster-" + wire.NewID()[:8]
 	for _, d := range []struct {
 		to   channel
 		port int
@@ -355,7 +361,8 @@ func (k *Kernel) childGone(c *child, err error) bool {
 			last = "; its last output: " + c.tail.String()
 		}
 		k.broken = "the notebook's Python does not keep running: " + why + last + "; correct that, then restart the kernel"
-		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) + " times and is not started again; correct the cause, then restart the kernel" + last
+		outlook = "it failed at its start or right after it " + strconv.Itoa(k.deaths) +
+			" times and is not started again; correct the cause, then restart the kernel" + last
 	}
 	k.log.Warn("the notebook's Python has ended; "+outlook, "why", why)
 	if !again {

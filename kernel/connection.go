@@ -46,21 +46,26 @@ func ReadConnection(path string) (*Connection, error) {
 	}
 	c := &Connection{}
 	if err := cmp.Or(json.Unmarshal(b, c), json.Unmarshal(b, &keys)); err != nil {
-		return nil, fmt.Errorf("read connection file %s: it is not the JSON of a connection file: %w; start the kernel again, with a new file", path, err)
+		return nil, fmt.Errorf("read connection file %s: it is not the JSON of a connection file: %w; "+
+			"start the kernel again, with a new file", path, err)
 	}
 	switch {
 	case c.Scheme != "" && c.Scheme != "hmac-sha256":
-		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported: set Session.signature_scheme of Jupyter to hmac-sha256", path, c.Scheme)
+		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported: "+
+			"set Session.signature_scheme of Jupyter to hmac-sha256", path, c.Scheme)
 	case c.Transport != "tcp" && c.Transport != "ipc":
-		return nil, fmt.Errorf("connection file %s: the transport %q is not supported: set transport of Jupyter's kernel manager to tcp or ipc", path, c.Transport)
+		return nil, fmt.Errorf("connection file %s: the transport %q is not supported: set transport of Jupyter's kernel "+
+			"manager to tcp or ipc", path, c.Transport)
 	case keys.Public == "" && keys.Secret == "":
 		return c, nil
 	case keys.Public == "" || keys.Secret == "":
-		return nil, fmt.Errorf("connection file %s: %w: curve_publickey or curve_secretkey is missing; whatever writes the file must give both or neither", path, ErrCurve)
+		return nil, fmt.Errorf("connection file %s: %w: curve_publickey or curve_secretkey is missing; "+
+			"whatever writes the file must give both or neither", path, ErrCurve)
 	}
 	c.curve, err = zmtp.ParseCurveKeys(keys.Public, keys.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("connection file %s: %w: %w; start the kernel again, with a new file, or set transport_encryption of Jupyter's kernel manager to \"disabled\"", path, ErrCurve, err)
+		return nil, fmt.Errorf("connection file %s: %w: %w; start the kernel again, with a new file, "+
+			"or set transport_encryption of Jupyter's kernel manager to \"disabled\"", path, ErrCurve, err)
 	}
 	return c, nil
 }

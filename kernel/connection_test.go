@@ -37,8 +37,14 @@ func TestReadConnection(t *testing.T) {
 		{name: "ipc", in: `{"ip":"/tmp/x","transport":"ipc","shell_port":1}`},
 		{name: "curve", in: curveFile(t, curvePublic, curveSecret)},
 		{name: "no curve", in: `{"transport":"tcp","curve_publickey":null,"curve_secretkey":null}`},
-		{name: "curve without secret", in: curveFile(t, curvePublic, ""), is: kernel.ErrCurve, want: `its CURVE keys cannot be used: curve_publickey or curve_secretkey is missing`},
-		{name: "curve without public", in: curveFile(t, "", curveSecret), is: kernel.ErrCurve, want: `curve_publickey or curve_secretkey is missing`},
+		{
+			name: "curve without secret", in: curveFile(t, curvePublic, ""), is: kernel.ErrCurve,
+			want: `its CURVE keys cannot be used: curve_publickey or curve_secretkey is missing`,
+		},
+		{
+			name: "curve without public", in: curveFile(t, "", curveSecret), is: kernel.ErrCurve,
+			want: `curve_publickey or curve_secretkey is missing`,
+		},
 		{name: "other pair", in: curveFile(t, curveSecret, curvePublic), is: kernel.ErrCurve, want: "does not belong"},
 		{name: "number", in: `{"transport":"tcp","curve_secretkey":12345678}`, want: "read connection file"},
 		{name: "scheme", in: `{"transport":"tcp","signature_scheme":"hmac-md5"}`, want: "hmac-md5"},
@@ -77,10 +83,12 @@ func TestSpec(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if encryption, ok := got.Metadata["supported_encryption"].([]any); !ok || len(encryption) != 1 || encryption[0] != "curve" {
+	if encryption, ok := got.Metadata["supported_encryption"].([]any); !ok || len(encryption) != 1 ||
+		encryption[0] != "curve" {
 		t.Errorf("supported_encryption: %s", b)
 	}
-	if got.Language != "python" || got.InterruptMode != "message" || got.Metadata["debugger"] != true || got.Argv[0] != "/bin/x" {
+	if got.Language != "python" || got.InterruptMode != "message" || got.Metadata["debugger"] != true ||
+		got.Argv[0] != "/bin/x" {
 		t.Errorf("%s", b)
 	}
 }

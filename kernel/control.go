@@ -67,7 +67,9 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 	again := k.ending
 	k.ending = true
 	if child != nil {
-		child.send(outgoing{controlChannel, k.signer.MakeRequest(hiddenPrefix+wire.NewID(), "shutdown_request", wire.Shutdown{Restart: req.Restart})})
+		child.send(outgoing{controlChannel, k.signer.MakeRequest(hiddenPrefix+wire.NewID(), "shutdown_request", wire.Shutdown{
+			Restart: req.Restart,
+		})})
 	}
 	k.mu.Unlock()
 	k.work.Go(func() {

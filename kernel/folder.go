@@ -29,11 +29,13 @@ func newFolder() (*folder, error) {
 	sweepFolders(os.TempDir(), time.Now())
 	path, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the sockets of the notebook's Python: %w; free space there, or start the Jupyter server again with TMPDIR set to another folder", err)
+		return nil, fmt.Errorf("make a folder for the sockets of the notebook's Python: %w; free space there, "+
+			"or start the Jupyter server again with TMPDIR set to another folder", err)
 	}
 	lock, err := lockFolder(path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the folder for the sockets of the notebook's Python: %w; start the Jupyter server again with TMPDIR set to a folder on a local disk", err), os.RemoveAll(path))
+		return nil, errors.Join(fmt.Errorf("lock the folder for the sockets of the notebook's Python: %w; "+
+			"start the Jupyter server again with TMPDIR set to a folder on a local disk", err), os.RemoveAll(path))
 	}
 	return &folder{path: path, lock: lock}, nil
 }

@@ -25,7 +25,8 @@ func TestSweepFolders(t *testing.T) {
 		}
 		return path
 	}
-	left, young, other := folderOf(folderPrefix+"left", old), folderOf(folderPrefix+"young", time.Now()), folderOf("another", old)
+	left, young, other := folderOf(folderPrefix+"left", old), folderOf(folderPrefix+"young", time.Now()),
+		folderOf("another", old)
 	if err := os.Chtimes(held.path, old, old); err != nil {
 		t.Fatal(err)
 	}

@@ -64,9 +64,9 @@ func New(cfg Config) (*Kernel, error) {
 	}
 	cfg.Interceptor = guarded{cfg.Interceptor, cfg.Log}
 	return &Kernel{
-		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), opened: make(chan struct{}), comms: map[string]*Comm{},
-		childState: childState{childBusy: busyRequests{}},
-		cellState:  cellState{concurrent: map[*Cell]struct{}{}},
+		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), opened: make(chan struct{}),
+		comms: map[string]*Comm{}, childState: childState{childBusy: busyRequests{}},
+		cellState: cellState{concurrent: map[*Cell]struct{}{}},
 	}, nil
 }
 
@@ -219,7 +219,8 @@ func (k *Kernel) droppedNote(l zmtp.Lost) zmtp.Message {
 	if n := len(l.First); n >= 3 {
 		parent = l.First[n-2]
 	}
-	text := fmt.Sprintf("\n… %d messages (%.1f MB) dropped: this client reads too slowly\n", l.Messages, float64(l.Bytes)/1e6)
+	text := fmt.Sprintf("\n… %d messages (%.1f MB) dropped: this client reads too slowly\n", l.Messages,
+		float64(l.Bytes)/1e6)
 	return k.signer.Make([][]byte{[]byte("stream")}, "stream", parent, wire.Stream{Name: "stderr", Text: text})
 }
 

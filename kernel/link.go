@@ -44,7 +44,10 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 	if err != nil {
 		return nil, err
 	}
-	l := &link{UnixConn: nc, r: bufio.NewReaderSize(zmtp.NewReader(nc), linkBuffer), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &link{
+		UnixConn: nc, r: bufio.NewReaderSize(zmtp.NewReader(nc), linkBuffer), wake: make(chan struct{}, 1),
+		done: make(chan struct{}),
+	}
 	err = nc.SetDeadline(time.Now().Add(handshakeTimeout))
 	if err == nil {
 		l.conn, err = zmq.Open(l, null.Security(), kind, zmq.SocketIdentity(identity), false, nil)

@@ -125,7 +125,8 @@ func (k *Kernel) mark(runs bool) {
 	id := markerPrefix + strconv.FormatUint(m.sent, 10)
 	// A silent cell has no effects; its reply contains the count. An aborted one is answered
 	// too.
-	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{Silent: true, UserExpressions: map[string]any{}}))
+	k.forwardLocked(shellChannel,
+		k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{Silent: true, UserExpressions: map[string]any{}}))
 }
 
 // marked handles the answer to a marker: its reply on shell, or a status on IOPub.
@@ -192,7 +193,8 @@ func (k *Kernel) endLost(r *request) {
 	parent := r.msg.RawHeader()
 	if r.seen&replied == 0 {
 		why := r.lostWhy()
-		k.log.Warn("the notebook's Python sent no reply to a request, which ends with an error", "msg_id", r.msg.Header.MsgID, "why", why)
+		k.log.Warn("the notebook's Python sent no reply to a request, which ends with an error",
+			"msg_id", r.msg.Header.MsgID, "why", why)
 		if r.seen&begun == 0 || r.seen&idled != 0 {
 			k.status(parent, "busy")
 		}
@@ -220,16 +222,20 @@ func (r *request) malformed() bool {
 func (r *request) lostWhy() string {
 	switch {
 	case r.malformed():
-		return "Python rejected this execute_request: its content violates the Jupyter protocol. Nothing ran; send it with a code that is a string"
+		return "Python rejected this execute_request: its content violates the Jupyter protocol. Nothing ran; " +
+			"send it with a code that is a string"
 	case r.seen&begun == 0:
-		return "Python could not read this execute_request and dropped it. Nothing ran; send it again without JSON that Python cannot parse (nesting beyond 1000 levels, text that is not UTF-8)"
+		return "Python could not read this execute_request and dropped it. Nothing ran; send it again without JSON that " +
+			"Python cannot parse (nesting beyond 1000 levels, text that is not UTF-8)"
 	}
-	return "Python ended this cell without a reply, which happens when an interrupt arrives while a cell ends. Its results may exist; check its variables, or run it again"
+	return "Python ended this cell without a reply, which happens when an interrupt arrives while a cell ends. " +
+		"Its results may exist; check its variables, or run it again"
 }
 
 // fail publishes an error and replies with it. The caller holds mu.
 func (k *Kernel) fail(r *request, name, why string) {
 	e := wire.Error{EName: name, EValue: why, Traceback: []string{name + ": " + why}}
 	k.publish("error", r.msg.RawHeader(), e)
-	k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "error", ExecutionCount: k.count, EName: e.EName, EValue: e.EValue, Traceback: e.Traceback})
+	k.reply(r.msg, "execute_reply",
+		wire.ExecuteReply{Status: "error", ExecutionCount: k.count, EName: e.EName, EValue: e.EValue, Traceback: e.Traceback})
 }

@@ -149,7 +149,8 @@ func (k *Kernel) hint(r *request) {
 	if !slices.Contains(k.queue, r) || k.ending {
 		return
 	}
-	k.publish("stream", r.msg.RawHeader(), wire.Stream{Name: "stderr", Text: "waits for cell [" + strconv.Itoa(k.busyCount()) + "]; add --now\n"})
+	k.publish("stream", r.msg.RawHeader(),
+		wire.Stream{Name: "stderr", Text: "waits for cell [" + strconv.Itoa(k.busyCount()) + "]; add --now\n"})
 }
 
 // busyCount returns the count of the running cell. The caller holds mu.
@@ -307,7 +308,8 @@ func (k *Kernel) ask(m *wire.Message) {
 				return
 			}
 		} else if data, ok := k.cfg.Interceptor.Inspect(k.ctx, q.Code, q.Cursor); ok {
-			k.answer(m, "inspect_reply", map[string]any{"status": "ok", "found": true, "data": data, "metadata": map[string]any{}})
+			k.answer(m, "inspect_reply",
+				map[string]any{"status": "ok", "found": true, "data": data, "metadata": map[string]any{}})
 			return
 		}
 		k.pass(shellChannel, m)

@@ -34,7 +34,10 @@ func (k *Kernel) open() error {
 		Trusts: k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
 		Unauthenticated: handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum),
 	}
-	unsigned := zmtp.Options{Curve: opt.Curve, Refused: opt.Refused, Unauthenticated: opt.Unauthenticated, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
+	unsigned := zmtp.Options{
+		Curve: opt.Curve, Refused: opt.Refused, Unauthenticated: opt.Unauthenticated, MaxFrame: unsignedBytes,
+		MaxMessage: 2 * unsignedBytes,
+	}
 	beat, pub := unsigned, unsigned
 	beat.QueueHard = echoBytes
 	pub.Note = k.droppedNote
@@ -43,7 +46,8 @@ func (k *Kernel) open() error {
 		err = cmp.Or(err, rerr) // one is enough: the others fail alike
 		return r
 	}
-	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort, beat), router(k.conn.ControlPort, opt), router(k.conn.StdinPort, opt)
+	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort, beat), router(k.conn.ControlPort, opt),
+		router(k.conn.StdinPort, opt)
 	shell, serr := zmtp.ServeRouter(k.conn.endpoint(k.conn.ShellPort), opt, k.fromClient)
 	k.shell, err = shell, cmp.Or(err, serr)
 	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)

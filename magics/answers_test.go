@@ -31,7 +31,8 @@ func TestAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, err := result.JSON(v)
-		if err != nil || !strings.HasPrefix(string(raw), `{"type":"Answer","data":`) || !strings.Contains(string(raw), want) || strings.Contains(string(raw), "hunter2") {
+		if err != nil || !strings.HasPrefix(string(raw), `{"type":"Answer","data":`) ||
+			!strings.Contains(string(raw), want) || strings.Contains(string(raw), "hunter2") {
 			t.Errorf("%s returns %s, %v", line, raw, err)
 		}
 		if out.settle() == "" || result.Bundle(v) != nil {
@@ -45,7 +46,9 @@ func TestReleasedBoard(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
 	d.prep = func(f *fakeCluster) {
-		f.run = &clusterpb.RunStatus{Id: 1, State: "finished", Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{2, 1}}}}
+		f.run = &clusterpb.RunStatus{
+			Id: 1, State: "finished", Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{2, 1}}},
+		}
 	}
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
@@ -55,7 +58,8 @@ func TestReleasedBoard(t *testing.T) {
 	}
 	later := must(t, s, "%tfcluster shutdown")
 	id := shown.order[0]
-	if got := later.bundle[id]; !strings.Contains(got, "TensorBoard of cluster local-1: the cluster was released") || !strings.Contains(got, "loss") {
+	if got := later.bundle[id]; !strings.Contains(got, "TensorBoard of cluster local-1: the cluster was released") ||
+		!strings.Contains(got, "loss") {
 		t.Errorf("after the shutdown it shows\n%s", got)
 	}
 	must(t, s, "%tfcluster reserve")
@@ -71,9 +75,13 @@ func TestStaleCell(t *testing.T) {
 	for _, shell := range []bool{false, true} {
 		d := newFakeDrivers(t)
 		d.prep = func(f *fakeCluster) {
-			f.run, f.follow, f.hang = &clusterpb.RunStatus{Id: 1, State: "running"}, []*clusterpb.RunUpdate{{Status: &clusterpb.RunStatus{Id: 1, State: "running", Progress: &clusterpb.Report{Step: 120}}}}, true
+			f.run, f.follow, f.hang = &clusterpb.RunStatus{Id: 1, State: "running"}, []*clusterpb.RunUpdate{
+				{Status: &clusterpb.RunStatus{Id: 1, State: "running", Progress: &clusterpb.Report{Step: 120}}},
+			}, true
 		}
-		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+		s := NewSession(t.Context(), session.Options{
+			Engines: engines(), Connector: d, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test",
+		})
 		t.Cleanup(s.Close)
 		if _, err := s.Launch(t.Context(), &clusterpb.ReserveRequest{Name: "here"}); err != nil {
 			t.Fatal(err)

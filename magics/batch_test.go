@@ -15,7 +15,8 @@ import (
 
 func newTestShell(t *testing.T, d *fakeDrivers, dir string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
+	s := NewSession(t.Context(),
+		session.Options{Engines: engines(), Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -30,7 +31,8 @@ func TestBatchWithoutProgram(t *testing.T) {
 		t.Errorf("run of a script that is not there: %v", err)
 	}
 	_, err = s.RunArgv(t.Context(), []string{"run", "main_fun"}, newRecord(), nil)
-	if err == nil || !strings.Contains(err.Error(), "cannot take main_fun: a shell has no names of a notebook; give a script") || result.NewReport(err).Code != 2 {
+	if err == nil || !strings.Contains(err.Error(),
+		"cannot take main_fun: a shell has no names of a notebook; give a script") || result.NewReport(err).Code != 2 {
 		t.Errorf("run of a function: %v", err)
 	}
 	if len(d.order) > 0 {
@@ -48,7 +50,9 @@ func TestBatchFailure(t *testing.T) {
 	}
 	d := newFakeDrivers(t)
 	d.prep = func(f *fakeCluster) {
-		f.failStart = &clusterpb.Failure{Summary: "worker:1 exited 17", ExitCode: 17, Remedy: "%tfcluster start again: the executors are held"}
+		f.failStart = &clusterpb.Failure{
+			Summary: "worker:1 exited 17", ExitCode: 17, Remedy: "%tfcluster start again: the executors are held",
+		}
 		// It ended before all tasks were told entered: its lines come after the word of that.
 		line := &clusterpb.Line{Task: "worker:0", Text: "its last words"}
 		f.follow = []*clusterpb.RunUpdate{
@@ -65,7 +69,8 @@ func TestBatchFailure(t *testing.T) {
 		t.Errorf("it showed\n%s", text)
 	}
 	r := result.NewReport(err)
-	if last := r.Lines[len(r.Lines)-1]; r.Code != 17 || strings.Contains(last, "held") || !strings.HasSuffix(last, "/run-001") {
+	if last := r.Lines[len(r.Lines)-1]; r.Code != 17 || strings.Contains(last, "held") ||
+		!strings.HasSuffix(last, "/run-001") {
 		t.Errorf("exit code %d, %q", r.Code, last)
 	}
 	f := d.get(d.order[0])
@@ -100,17 +105,20 @@ func TestPrograms(t *testing.T) {
 		return f.starts[len(f.starts)-1].GetProgram()
 	}
 	must(t, s, "%tfcluster reserve --framework none --name plain")
-	if p := started("%tfcluster start ./serve --port '$PORT'"); p.GetKind() != clusterpb.Program_COMMAND || !slices.Equal(p.GetWords(), []string{"./serve", "--port", "$PORT"}) {
+	if p := started("%tfcluster start ./serve --port '$PORT'"); p.GetKind() != clusterpb.Program_COMMAND ||
+		!slices.Equal(p.GetWords(), []string{"./serve", "--port", "$PORT"}) {
 		t.Errorf("a command is %v", p)
 	}
-	if p := started("%tfcluster start main_fun 0.1"); p.GetKind() != clusterpb.Program_FUNCTION || !slices.Equal(p.GetWords(), []string{"0.1"}) {
+	if p := started("%tfcluster start main_fun 0.1"); p.GetKind() != clusterpb.Program_FUNCTION ||
+		!slices.Equal(p.GetWords(), []string{"0.1"}) {
 		t.Errorf("a function of the notebook is %v", p)
 	}
 	must(t, s, "%tfcluster reserve --worker-command 'make all' --name commands")
 	if p := started("%tfcluster start"); p != nil {
 		t.Errorf("no program is %v", p)
 	}
-	if _, err := runCode(t.Context(), s, "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
+	if _, err := runCode(t.Context(), s, "%tfcluster start -c plain --args lr ./serve", newRecord(),
+		&fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
 		t.Errorf("a command with --args: %v", err)
 	}
 }

@@ -71,7 +71,9 @@ func TestCommTranscript(t *testing.T) {
 	must(t, s, "%tfcluster reserve")
 	f := d.get("local-1")
 	f.mu.Lock()
-	f.board = &clusterpb.TensorBoardReply{Id: board["id"].(string), Path: board["path"].(string), Logdir: board["logdir"].(string)}
+	f.board = &clusterpb.TensorBoardReply{
+		Id: board["id"].(string), Path: board["path"].(string), Logdir: board["logdir"].(string),
+	}
 	f.mu.Unlock()
 	out := must(t, s, "%tfcluster tensorboard")
 	shown, err := json.Marshal(out.mime[len(out.mime)-1][boardType])
@@ -113,7 +115,10 @@ func TestComm(t *testing.T) {
 		t.Errorf("the cell's output is %s", shown)
 	}
 	var requests []json.RawMessage
-	for _, m := range []string{`{"type":"tensorboard","id":"tb-1"}`, `{"type":"tensorboard","id":"other"}`, `{"type":"tensorboard","id":"../x"}`, `[]`, `{"type":"reboot"}`} {
+	for _, m := range []string{
+		`{"type":"tensorboard","id":"tb-1"}`, `{"type":"tensorboard","id":"other"}`, `{"type":"tensorboard","id":"../x"}`,
+		`[]`, `{"type":"reboot"}`,
+	} {
 		requests = append(requests, json.RawMessage(m))
 	}
 	got := talk(t, s, requests...)
@@ -218,7 +223,9 @@ func TestComplete(t *testing.T) {
 			t.Errorf("%q: replaces %q, want %q", tc.code, string([]rune(code)[c.Start:c.End]), tc.from)
 		}
 	}
-	for code, want := range map[string]string{"%tfcluster start": "PROGRAM", "%tfcluster": "VERB", "%tfcluster x": "VERB"} {
+	for code, want := range map[string]string{
+		"%tfcluster start": "PROGRAM", "%tfcluster": "VERB", "%tfcluster x": "VERB",
+	} {
 		if data := s.Inspect(code, len(code)); data == nil || !strings.Contains(data["text/plain"].(string), want) {
 			t.Errorf("Inspect(%q) is %v", code, data)
 		}

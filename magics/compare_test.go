@@ -40,12 +40,19 @@ func comparedDir(t *testing.T) string {
 	for i, loss := range []float64{0.5, 0.25, 0.125} {
 		n := int32(i + 1)
 		write(rundir.Name(n)+"/run.json", &clusterpb.RunStatus{
-			Id: n, State: "finished", Program: "train.py", Seconds: 61, Words: []string{"--lr", rates[i]}, Tasks: []*clusterpb.TaskStatus{{Task: "worker:0"}}, Progress: &clusterpb.Report{Metrics: map[string]float64{"loss": loss}},
+			Id: n, State: "finished", Program: "train.py", Seconds: 61, Words: []string{"--lr", rates[i]},
+			Tasks:    []*clusterpb.TaskStatus{{Task: "worker:0"}},
+			Progress: &clusterpb.Report{Metrics: map[string]float64{"loss": loss}},
 		})
 		if n > 1 {
 			write(rundir.Name(n)+"/"+results.ManifestFile, &clusterpb.RunManifest{
-				Version: "1", Common: &clusterpb.TaskManifest{Packages: map[string]string{"numpy": "2." + rates[i]}, Code: map[string]string{"train.py": "hash" + rates[i]}},
-				Tasks: map[string]*clusterpb.TaskManifest{"worker:0": {Sources: map[string]string{"train.py": "lr = " + rates[i] + "\n"}}},
+				Version: "1",
+				Common: &clusterpb.TaskManifest{
+					Packages: map[string]string{"numpy": "2." + rates[i]},
+					Code:     map[string]string{"train.py": "hash" + rates[i]},
+				}, Tasks: map[string]*clusterpb.TaskManifest{
+					"worker:0": {Sources: map[string]string{"train.py": "lr = " + rates[i] + "\n"}},
+				},
 			})
 		}
 	}
@@ -55,8 +62,11 @@ func comparedDir(t *testing.T) string {
 // TestCompareHistory: history --diff and --compare of a cluster that is over.
 func TestCompareHistory(t *testing.T) {
 	t.Parallel()
-	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "local-1", Dir: comparedDir(t), Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)}}}
-	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
+	a := &fakeArchive{pasts: []*state.ClusterRecord{
+		{Name: "local-1", Dir: comparedDir(t), Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)},
+	}}
+	s := NewSession(t.Context(),
+		session.Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 	t.Cleanup(s.Close)
 	diff := `see| run 2 → run 3
 see| what      name      run 2    run 3
@@ -77,7 +87,8 @@ see| metric  loss  0.25   0.125
 		{"history --diff 3", diff},
 		{"history --diff 2 3", diff},
 		{"history --diff 1 2", `see| run 1 → run 2
-see| run 1 has no manifest: it was not entered, or was started by an earlier version; only its arguments and results are compared
+see| run 1 has no manifest: it was not entered, or was started by an earlier version; ` +
+			`only its arguments and results are compared
 see| what      name  run 1  run 2
 see| argument  --lr  0.1    0.2
 see| results
@@ -94,10 +105,18 @@ see|   3  train.py  0.3   c3a9e161  0.1250  00:01:01  finished
 see|   3  train.py  0.3   c3a9e161  0.1250  00:01:01  finished
 see|   1  train.py  0.1   –         0.5000  00:01:01  finished
 `},
-		{"history --diff 1", "ClusterError: there is no earlier run to compare with; %tfcluster history --all lists the runs"},
-		{"history --compare 9", "ClusterError: there is no run 9 in the cluster's directory; %tfcluster history --all lists the runs"},
+		{
+			"history --diff 1", "ClusterError: there is no earlier run to compare with; %tfcluster history --all lists the runs",
+		},
+		{
+			"history --compare 9",
+			"ClusterError: there is no run 9 in the cluster's directory; %tfcluster history --all lists the runs",
+		},
 		{"history 3", "UsageError: history: 3: runs can be named only with --diff or --compare: add one of them"},
-		{"history --diff 1 2 3", "UsageError: history: --diff compares two runs, not more: use --compare, which makes a table"},
+		{
+			"history --diff 1 2 3",
+			"UsageError: history: --diff compares two runs, not more: use --compare, which makes a table",
+		},
 		{"history --diff last", "UsageError: history: last is not the number of a run: history --all lists them"},
 		{"history --compare --diff", "UsageError: history: --diff and --compare exclude each other: give one of them"},
 		{"history --prune --diff", "UsageError: --prune and --diff exclude each other: --prune removes runs and shows none"},
@@ -113,8 +132,9 @@ see|   1  train.py  0.1   –         0.5000  00:01:01  finished
 		}
 	}
 	for line, want := range map[string]string{
-		"history --diff 2 3":  `{"kind":"package","name":"numpy","before":"2.0.2","after":"2.0.3"}`,
-		"history --compare 2": `[{"run":2,"program":"train.py","state":"finished","seconds":61,"differing":{},"metrics":{"loss":0.25}}]`,
+		"history --diff 2 3": `{"kind":"package","name":"numpy","before":"2.0.2","after":"2.0.3"}`,
+		"history --compare 2": `[{"run":2,"program":"train.py","state":"finished","seconds":61,"differing":{},` +
+			`"metrics":{"loss":0.25}}]`,
 	} {
 		value, err := runCode(t.Context(), s, "%tfcluster "+line+" -c local-1", newRecord(), &fakePython{})
 		if err != nil {

@@ -26,7 +26,9 @@ func TestConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Join(user, "tfcluster", "config.toml"), "workers = 3\nps_memory = \"1g\"\nevaluator-memory = \"1g\"\nidle = \"2h\"\nqueue = \"research\"\nmax-restarts = 4\n[env]\nA = \"1\"\nB = true\nC = false\nD = 2\n[profile.big]\nworkers = 8\nchief = true\n")
+	write(filepath.Join(user, "tfcluster", "config.toml"),
+		"workers = 3\nps_memory = \"1g\"\nevaluator-memory = \"1g\"\nidle = \"2h\"\nqueue = \"research\"\nmax-restarts = 4\n"+
+			"[env]\nA = \"1\"\nB = true\nC = false\nD = 2\n[profile.big]\nworkers = 8\nchief = true\n")
 	write(filepath.Join(work, "tfcluster.toml"), "idle = \"never\"\nreserve-timeout = \"3m\"\n[profile.big]\nps = 2\n")
 	reserve := func(line string) (*fakeCluster, error) {
 		d := newFakeDrivers(t)
@@ -40,7 +42,8 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 || r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 {
+	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 ||
+		r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 {
 		t.Errorf("the request is %v", r)
 	}
 	if want := map[string]string{"A": "1", "B": "true", "C": "false", "D": "2"}; !maps.Equal(f.request.GetEnv(), want) {
@@ -54,7 +57,8 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := f.request; len(r.GetRoles()) != 3 || r.GetRoles()[1].GetCount() != 8 || r.GetRoles()[2].GetCount() != 3 || r.GetIdleMillis() != 300_000 || r.GetTimeoutMillis() != 180_000 {
+	if r := f.request; len(r.GetRoles()) != 3 || r.GetRoles()[1].GetCount() != 8 || r.GetRoles()[2].GetCount() != 3 ||
+		r.GetIdleMillis() != 300_000 || r.GetTimeoutMillis() != 180_000 {
 		t.Errorf("the request is %v", r)
 	}
 	if _, err := reserve("--profile small"); err == nil || !strings.Contains(err.Error(), "choose one of: big") {
@@ -65,12 +69,14 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("an unknown option gives %v", err)
 	}
 	for _, text := range []string{
-		"python = \"./python\"", "[env]\nLD_PRELOAD = \"./x.so\"", "ps_command = \"./run\"", "[profile.big]\nworker_command = \"./run\"", "packages = \"a:b:1\"",
-		"backend = \"spark\"", "master = \"spark://elsewhere:7077\"", "session = \"spark\"", "files = [\"/home/me/.ssh\"]", "advertise = \"0.0.0.0\"", "dir = \"/etc\"",
-		"retention = \"1s\"", "replace = true", "working_dir = \"/\"", "resume = \"last\"",
+		"python = \"./python\"", "[env]\nLD_PRELOAD = \"./x.so\"", "ps_command = \"./run\"",
+		"[profile.big]\nworker_command = \"./run\"", "packages = \"a:b:1\"", "backend = \"spark\"",
+		"master = \"spark://elsewhere:7077\"", "session = \"spark\"", "files = [\"/home/me/.ssh\"]", "advertise = " +
+			"\"0.0.0.0\"", "dir = \"/etc\"", "retention = \"1s\"", "replace = true", "working_dir = \"/\"", "resume = \"last\"",
 	} {
 		write(filepath.Join(work, "tfcluster.toml"), text)
-		if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "may not be set by the file of a notebook's folder") || !strings.Contains(err.Error(), "config.toml of "+filepath.Join(user, "tfcluster")) {
+		if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "may not be set by the file of a "+
+			"notebook's folder") || !strings.Contains(err.Error(), "config.toml of "+filepath.Join(user, "tfcluster")) {
 			t.Errorf("%s of the notebook's folder gives %v", text, err)
 		}
 	}
@@ -87,10 +93,14 @@ func TestConfiguration(t *testing.T) {
 // TestConfigurationErrorSource: the error of a wrong value says where the value is from.
 func TestConfigurationErrorSource(t *testing.T) {
 	for name, tt := range map[string]struct{ file, variable, want string }{
-		"a file":            {file: "memory = \"much\"\n", want: "/tfcluster.toml: reserve: --memory: "},
-		"the environment":   {variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: "},
-		"both, the later":   {file: "memory = \"4g\"\n", variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: "},
-		"an option of role": {file: "worker_memory = \"much\"\n", variable: "4g", want: "/tfcluster.toml: reserve: --worker-memory: "},
+		"a file":          {file: "memory = \"much\"\n", want: "/tfcluster.toml: reserve: --memory: "},
+		"the environment": {variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: "},
+		"both, the later": {
+			file: "memory = \"4g\"\n", variable: "much", want: "TFCLUSTER_MEMORY in the environment: reserve: --memory: ",
+		},
+		"an option of role": {
+			file: "worker_memory = \"much\"\n", variable: "4g", want: "/tfcluster.toml: reserve: --worker-memory: ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -171,7 +181,8 @@ func TestConfigurationFiles(t *testing.T) {
 			}
 			s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), WorkingDir: work})
 			t.Cleanup(s.Close)
-			if _, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), nil); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := runCode(t.Context(), s, "%tfcluster reserve", newRecord(), nil); err == nil ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("the error is %v", err)
 			}
 		})

@@ -17,7 +17,9 @@ type LocalDrivers struct {
 }
 
 // Launch starts a driver for the request and connects to it.
-func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
+func (d LocalDrivers) Launch(ctx context.Context,
+	req *clusterpb.ReserveRequest,
+) (string, clusterpb.ControlClient, error) {
 	c, err := client.Launch(ctx, d.Program, req)
 	if err != nil {
 		return "", nil, err

@@ -21,7 +21,8 @@ import (
 // one that died, and show no line twice.
 func TestDriverRestarted(t *testing.T) {
 	t.Parallel()
-	first, second := &clusterpb.Line{Task: "worker:0", Text: "first", UnixNano: 7, Seq: 4}, &clusterpb.Line{Task: "worker:0", Text: "second", UnixNano: 7, Seq: 5}
+	first, second := &clusterpb.Line{Task: "worker:0", Text: "first", UnixNano: 7, Seq: 4},
+		&clusterpb.Line{Task: "worker:0", Text: "second", UnixNano: 7, Seq: 5}
 	running := &clusterpb.RunStatus{Id: 1, State: "running", Program: "main_fun"}
 	done := &clusterpb.RunStatus{Id: 2, State: "finished", Program: "main_fun"}
 	for _, lost := range []error{
@@ -29,12 +30,17 @@ func TestDriverRestarted(t *testing.T) {
 		status.Error(codes.Aborted, "the driver is started again"),
 	} {
 		d := newFakeDrivers(t)
-		f := d.add(&clusterpb.ReserveRequest{Name: "night", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
+		f := d.add(
+			&clusterpb.ReserveRequest{Name: "night", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
 		d.hosted = true
 		f.mu.Lock()
-		f.run, f.follow, f.lines = running, []*clusterpb.RunUpdate{{Status: running, Lines: &clusterpb.Lines{Head: []*clusterpb.Line{first}}}}, []*clusterpb.Line{first}
+		f.run, f.follow, f.lines = running,
+			[]*clusterpb.RunUpdate{{Status: running, Lines: &clusterpb.Lines{Head: []*clusterpb.Line{first}}}},
+			[]*clusterpb.Line{first}
 		f.lost = func(f *fakeCluster) error { // it dies behind the first line, and the next one is there
-			f.follow, f.lines, f.lost = []*clusterpb.RunUpdate{{Status: done, Lines: &clusterpb.Lines{Head: []*clusterpb.Line{second}}, Final: true}}, []*clusterpb.Line{second}, nil
+			f.follow, f.lines, f.lost = []*clusterpb.RunUpdate{
+				{Status: done, Lines: &clusterpb.Lines{Head: []*clusterpb.Line{second}}, Final: true},
+			}, []*clusterpb.Line{second}, nil
 			return lost
 		}
 		again := f.lost
@@ -43,11 +49,13 @@ func TestDriverRestarted(t *testing.T) {
 		out := newRecord()
 		v, err := s.RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
 		shown := out.settle()
-		if r, ok := v.(*result.RunValue); err != nil || !ok || r.ID != 2 || strings.Count(shown, "first") != 1 || strings.Count(shown, "second") != 1 || strings.Count(shown, "its engine is restarting it") != 1 {
+		if r, ok := v.(*result.RunValue); err != nil || !ok || r.ID != 2 || strings.Count(shown, "first") != 1 ||
+			strings.Count(shown, "second") != 1 || strings.Count(shown, "its engine is restarting it") != 1 {
 			t.Errorf("%v: wait ends with %v, %v:\n%s", lost, v, err, shown)
 		}
 		f.mu.Lock()
-		f.lost, f.lines, f.kept, f.ends = again, []*clusterpb.Line{first}, map[string]uint64{"worker:0": 3, "worker:1": 8}, true
+		f.lost, f.lines, f.kept, f.ends = again, []*clusterpb.Line{first},
+			map[string]uint64{"worker:0": 3, "worker:1": 8}, true
 		f.mu.Unlock()
 		out = newRecord()
 		_, err = s.RunArgv(t.Context(), []string{"logs", "-f", "-c", "night"}, out, nil)
@@ -56,7 +64,8 @@ func TestDriverRestarted(t *testing.T) {
 			t.Errorf("%v: logs -f ends with %v:\n%s", lost, err, shown)
 		}
 		f.mu.Lock()
-		if last := f.logs[len(f.logs)-1]; len(f.logs) != 2 || last.GetSinceUnixNano() != 0 || last.GetLast() != 0 || last.GetAfterRun() != 1 || fmt.Sprint(last.GetAfter()) != "map[worker:0:5 worker:1:8]" {
+		if last := f.logs[len(f.logs)-1]; len(f.logs) != 2 || last.GetSinceUnixNano() != 0 || last.GetLast() != 0 ||
+			last.GetAfterRun() != 1 || fmt.Sprint(last.GetAfter()) != "map[worker:0:5 worker:1:8]" {
 			t.Errorf("%v: the next driver is asked %v", lost, f.logs)
 		}
 		f.mu.Unlock()
@@ -68,7 +77,8 @@ func TestDriverRestarted(t *testing.T) {
 func TestDriverRestartedEarly(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
-	f := d.add(&clusterpb.ReserveRequest{Name: "night", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
+	f := d.add(
+		&clusterpb.ReserveRequest{Name: "night", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
 	d.hosted = true
 	line := func(seq uint64, text string) *clusterpb.Line {
 		return &clusterpb.Line{Task: "worker:0", Text: text, UnixNano: 7, Seq: seq}
@@ -76,7 +86,8 @@ func TestDriverRestartedEarly(t *testing.T) {
 	f.mu.Lock()
 	f.run, f.ends, f.lines = &clusterpb.RunStatus{Id: 1, State: "running"}, true, []*clusterpb.Line{line(3, "first")}
 	f.lost = func(f *fakeCluster) error {
-		f.lines, f.lost, f.kept = []*clusterpb.Line{line(3, "first"), line(4, "second")}, nil, map[string]uint64{"worker:0": 5}
+		f.lines, f.lost, f.kept = []*clusterpb.Line{line(3, "first"), line(4, "second")}, nil,
+			map[string]uint64{"worker:0": 5}
 		return status.Error(codes.Unavailable, "error reading from server: EOF")
 	}
 	f.mu.Unlock()
@@ -98,7 +109,9 @@ func TestOverInWords(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
 	a := &fakeArchive{}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: t.TempDir(), Client: "test", History: a})
+	s := NewSession(t.Context(), session.Options{
+		Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: t.TempDir(), Client: "test", History: a,
+	})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster reserve --workers 1 --name psc")
 	f := d.get("psc")
@@ -108,9 +121,11 @@ func TestOverInWords(t *testing.T) {
 	f.mu.Unlock()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	a.pasts = []*state.ClusterRecord{{Name: "psc", Dir: t.TempDir(), Until: until, Why: "the SparkSession was stopped"}}
-	const want = "cluster psc is over since 2026-01-02 03:04:05: the SparkSession was stopped; %tfcluster reserve makes another, %tfcluster logs -c psc shows its lines"
+	const want = "cluster psc is over since 2026-01-02 03:04:05: the SparkSession was stopped; " +
+		"%tfcluster reserve makes another, %tfcluster logs -c psc shows its lines"
 	for _, line := range []string{"status", "start main_fun", "attach psc", "reset", "gpus", "status", "shutdown"} {
-		if _, err := runCode(t.Context(), s, "%tfcluster "+line, newRecord(), &fakePython{}); err == nil || err.Error() != want {
+		if _, err := runCode(t.Context(), s, "%tfcluster "+line, newRecord(), &fakePython{}); err == nil ||
+			err.Error() != want {
 			t.Errorf("%s says %v", line, err)
 		}
 	}
@@ -127,10 +142,15 @@ func TestOverAfterRestart(t *testing.T) {
 		{Name: "new", Owner: "b.json", Until: until},
 	}}
 	for owner, want := range map[string]string{
-		"a.json": "cluster psc is over since 2026-01-02 03:04:05: the notebook's SparkSession that it was on is over; %tfcluster reserve makes another, %tfcluster logs -c psc shows its lines",
-		"b.json": "there is no cluster; %tfcluster reserve makes one", "c.json": "there is no cluster; %tfcluster reserve makes one",
+		"a.json": "cluster psc is over since 2026-01-02 03:04:05: the notebook's SparkSession that it was on is over; " +
+			"%tfcluster reserve makes another, %tfcluster logs -c psc shows its lines",
+		"b.json": "there is no cluster; %tfcluster reserve makes one",
+		"c.json": "there is no cluster; %tfcluster reserve makes one",
 	} {
-		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
+		s := NewSession(t.Context(), session.Options{
+			Engines: engines(), Connector: newFakeDrivers(t), Owner: owner, Python: "python3", WorkingDir: "/work/dir",
+			Client: "test", History: a,
+		})
 		t.Cleanup(s.Close)
 		if _, err := runCode(t.Context(), s, "%tfcluster status", newRecord(), nil); err == nil || err.Error() != want {
 			t.Errorf("%s: status says %v", owner, err)
@@ -143,7 +163,8 @@ func TestOverAfterRestart(t *testing.T) {
 func TestAttachShowsWhatIsNew(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
-	f := d.add(&clusterpb.ReserveRequest{Name: "yarn-1", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+	f := d.add(
+		&clusterpb.ReserveRequest{Name: "yarn-1", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
 	f.reserve = []*clusterpb.ReserveUpdate{{
 		Waiting: "0 of 2 executors came", Executors: executors(f.request.GetRoles(), "pending"),
 		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 replaces it", Warning: true}},
@@ -155,7 +176,10 @@ func TestAttachShowsWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := out.settle()
-	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 replaces it\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
+	for _, want := range []string{
+		"err| warning: application_1_0001 has ended; application_1_0002 replaces it\n", "2 workers · 2 ready",
+		"out| attached to cluster yarn-1: ",
+	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -169,21 +193,29 @@ func TestSilentDriver(t *testing.T) {
 	for _, tt := range []struct {
 		verb string
 		ends bool
-	}{{"reset -c local-1", true}, {"shutdown --force -c local-1", true}, {"shutdown -c local-1", false}, {"attach local-1", false}} {
+	}{{"reset -c local-1", true}, {"shutdown --force -c local-1", true}, {"shutdown -c local-1", false}, {
+		"attach local-1", false,
+	}} {
 		d := newFakeDrivers(t)
-		d.add(&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+		d.add(
+			&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
 		d.silent["local-1"] = true
 		s := newTestSession(t, d, "")
 		_, err := runCode(t.Context(), s, "%tfcluster "+tt.verb, newRecord(), &fakePython{})
-		if ended := err == nil; ended != tt.ends || !ended && !strings.Contains(err.Error(), "process 4711, does not answer; %tfcluster reset -c local-1 ends it") {
+		if ended := err == nil; ended != tt.ends ||
+			!ended && !strings.Contains(err.Error(), "process 4711, does not answer; %tfcluster reset -c local-1 ends it") {
 			t.Errorf("%s ends with %v", tt.verb, err)
 		}
 	}
 	d := newFakeDrivers(t)
-	f := d.add(&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+	f := d.add(
+		&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
 	running := &clusterpb.RunStatus{Id: 1, State: "running"}
 	f.run, f.hang, f.follow = running, true, []*clusterpb.RunUpdate{{Status: running}}
-	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Patience: 20 * time.Millisecond})
+	s := NewSession(t.Context(), session.Options{
+		Engines: engines(), Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test",
+		Patience: 20 * time.Millisecond,
+	})
 	t.Cleanup(s.Close)
 	out := newRecord()
 	ended := make(chan error, 1)
@@ -212,7 +244,8 @@ func TestSilentDriver(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("wait ends with %v", err)
 	}
-	if text := out.settle(); strings.Count(text, "warning: the driver has sent nothing") != 1 || !strings.Contains(text, "the driver answers again") {
+	if text := out.settle(); strings.Count(text, "warning: the driver has sent nothing") != 1 ||
+		!strings.Contains(text, "the driver answers again") {
 		t.Errorf("the cell shows\n%s", text)
 	}
 }
@@ -220,14 +253,17 @@ func TestSilentDriver(t *testing.T) {
 // TestReserveAfterLostDriver: reserve makes a new cluster only if the driver of the existing one has ended.
 func TestReserveAfterLostDriver(t *testing.T) {
 	t.Parallel()
-	late, broken := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error()), status.Error(codes.Unavailable, "error reading from server: EOF")
+	late, broken := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error()),
+		status.Error(codes.Unavailable, "error reading from server: EOF")
 	for name, tt := range map[string]struct {
 		gone                 error
 		dead, silent, hosted bool
 		want                 string // part of the error; "": a new cluster
 	}{
-		"died":              {gone: broken, dead: true},
-		"does not answer":   {gone: late, silent: true, want: "process 4711, does not answer; %tfcluster reset -c local-1 ends it"},
+		"died": {gone: broken, dead: true},
+		"does not answer": {
+			gone: late, silent: true, want: "process 4711, does not answer; %tfcluster reset -c local-1 ends it",
+		},
 		"answered too late": {gone: late, want: "did not answer in time"},
 		"is restarted":      {gone: broken, dead: true, hosted: true, want: "starts it again"},
 		"refused":           {gone: status.Error(codes.PermissionDenied, "not your cluster"), want: "not your cluster"},
@@ -258,11 +294,15 @@ func TestReattachToSilentDriver(t *testing.T) {
 	t.Parallel()
 	late := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 	for want, silent := range map[string]bool{
-		"cluster local-1 cannot be attached again: the driver of cluster local-1, process 4711, does not answer; %tfcluster reset -c local-1 ends it":  true,
-		"cluster local-1 is attached, but its state is unknown (%tfcluster status -c local-1 asks again): the cluster's driver did not answer in time": false,
+		"cluster local-1 cannot be attached again: the driver of cluster local-1, process 4711, does not answer; " +
+			"%tfcluster reset -c local-1 ends it": true,
+		"cluster local-1 is attached, but its state is unknown (%tfcluster status -c local-1 asks again): " +
+			"the cluster's driver did not answer in time": false,
 	} {
 		d := newFakeDrivers(t)
-		f := d.add(&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Owner: "kernel-1.json", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+		f := d.add(&clusterpb.ReserveRequest{
+			Name: "local-1", Backend: "local", Owner: "kernel-1.json", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}},
+		})
 		d.silent["local-1"], f.gone = silent, late
 		out := newRecord()
 		_, _ = runCode(t.Context(), newTestSession(t, d, "kernel-1.json"), "%tfcluster status", out, nil) // fails
@@ -275,15 +315,16 @@ func TestReattachToSilentDriver(t *testing.T) {
 // interceptors make every call of a fake driver fail once it is gone.
 func (f *fakeCluster) interceptors() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
-			f.mu.Lock()
-			gone := f.gone
-			f.mu.Unlock()
-			if gone != nil {
-				return nil, gone
-			}
-			return h(ctx, req)
-		}),
+		grpc.ChainUnaryInterceptor(
+			func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+				f.mu.Lock()
+				gone := f.gone
+				f.mu.Unlock()
+				if gone != nil {
+					return nil, gone
+				}
+				return h(ctx, req)
+			}),
 		grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 			f.mu.Lock()
 			gone := f.gone

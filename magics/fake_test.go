@@ -2,25 +2,17 @@ package magics
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
 	"slices"
 	"sync"
-	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // fakeCluster is a driver without executors: it answers as its fields say.
@@ -70,7 +62,9 @@ func executors(roles []*clusterpb.Role, state string) []*clusterpb.ExecutorStatu
 	return out
 }
 
-func (f *fakeCluster) Reserve(_ *clusterpb.ReserveRequest, s grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+func (f *fakeCluster) Reserve(_ *clusterpb.ReserveRequest,
+	s grpc.ServerStreamingServer[clusterpb.ReserveUpdate],
+) error {
 	f.mu.Lock()
 	updates, hang := slices.Clone(f.reserve), f.hang
 	f.mu.Unlock()
@@ -106,9 +100,10 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	f.statuses++
 	return &clusterpb.ClusterStatus{
 		Protocol: f.protocol, Version: "9.9",
-		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
-		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: max(1, int32(f.clients)), Request: f.request, Detached: f.detached,
-		BeginsItself: f.request.GetBegin() != nil,
+		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready",
+		Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
+		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: max(1,
+			int32(f.clients)), Request: f.request, Detached: f.detached, BeginsItself: f.request.GetBegin() != nil,
 	}, nil
 }
 
@@ -116,7 +111,11 @@ func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingS
 	f.mu.Lock()
 	f.starts = append(f.starts, req)
 	id := int32(len(f.starts))
-	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: fmt.Sprintf("%s/run-%03d", f.request.GetDir(), id), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
+	run := &clusterpb.RunStatus{
+		Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(),
+		Dir:    fmt.Sprintf("%s/run-%03d", f.request.GetDir(), id),
+		LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id),
+	}
 	for _, t := range cluster.Tasks(f.request.GetRoles()) {
 		run.Tasks = append(run.Tasks, &clusterpb.TaskStatus{Task: t.String(), State: "running", Host: "host0"})
 	}
@@ -238,10 +237,14 @@ func (f *fakeCluster) TensorBoard(context.Context, *clusterpb.TensorBoardRequest
 	if f.board != nil {
 		return f.board, nil
 	}
-	return &clusterpb.TensorBoardReply{Id: "tb-1", Path: "tfcluster/local-1/00112233445566778899aabbccddeeff/", Logdir: f.request.GetDir()}, nil
+	return &clusterpb.TensorBoardReply{
+		Id: "tb-1", Path: "tfcluster/local-1/00112233445566778899aabbccddeeff/", Logdir: f.request.GetDir(),
+	}, nil
 }
 
-func (f *fakeCluster) LinesAddress(ctx context.Context, r *clusterpb.LinesAddressRequest) (*clusterpb.LinesAddressReply, error) {
+func (f *fakeCluster) LinesAddress(ctx context.Context,
+	r *clusterpb.LinesAddressRequest,
+) (*clusterpb.LinesAddressReply, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.address == nil {
@@ -251,10 +254,15 @@ func (f *fakeCluster) LinesAddress(ctx context.Context, r *clusterpb.LinesAddres
 }
 
 func (f *fakeCluster) GPUs(context.Context, *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
-	return &clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Index: 1, Name: "H200", MemoryBytes: 141 << 30, UsedBytes: 3 << 30, Utilization: 87, Host: "host0", Holder: "worker:0"}}}, nil
+	return &clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{
+		Index: 1, Name: "H200", MemoryBytes: 141 << 30, UsedBytes: 3 << 30, Utilization: 87, Host: "host0",
+		Holder: "worker:0",
+	}}}, nil
 }
 
-func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest, s grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest,
+	s grpc.ServerStreamingServer[clusterpb.ShutdownUpdate],
+) error {
 	f.mu.Lock()
 	f.shutdowns = append(f.shutdowns, req)
 	running, detached := f.run.GetState() == "running", f.detached
@@ -263,115 +271,9 @@ func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest, s grpc.ServerStre
 	case req.GetUnlessDetached() && detached:
 		return status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
 	case running && !req.GetForce():
-		return status.Error(codes.FailedPrecondition, "run 1 is active: %tfcluster stop ends it, %tfcluster shutdown --force ends both")
+		return status.Error(codes.FailedPrecondition,
+			"run 1 is active: %tfcluster stop ends it, %tfcluster shutdown --force ends both")
 	}
 	close(f.over)
 	return s.Send(&clusterpb.ShutdownUpdate{Done: true})
-}
-
-// fakeDrivers is a Connector over fakeClusters.
-type fakeDrivers struct {
-	t    testing.TB
-	prep func(*fakeCluster) // before a launched cluster answers
-
-	mu sync.Mutex
-	// guarded by mu
-	clusters map[string]*fakeCluster
-	dead     map[string]bool
-	silent   map[string]bool
-	hosted   bool
-	order    []string
-}
-
-func newFakeDrivers(t testing.TB) *fakeDrivers {
-	return &fakeDrivers{t: t, clusters: map[string]*fakeCluster{}, dead: map[string]bool{}, silent: map[string]bool{}}
-}
-
-func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
-	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{}), news: make(chan struct{})}
-	if d.prep != nil {
-		d.prep(f)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.clusters[req.GetName()] = f
-	d.order = append(d.order, req.GetName())
-	return f
-}
-
-func (d *fakeDrivers) get(name string) *fakeCluster {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.clusters[name]
-}
-
-func (d *fakeDrivers) Launch(_ context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
-	if req.GetPython() == "/no/python" {
-		return "", nil, errors.New("there is no /no/python")
-	}
-	d.add(req)
-	c, err := d.Dial(context.Background(), req.GetName())
-	return req.GetName(), c, err
-}
-
-func (d *fakeDrivers) Dial(_ context.Context, name string) (clusterpb.ControlClient, error) {
-	d.mu.Lock()
-	f, dead, silent := d.clusters[name], d.dead[name], d.silent[name]
-	d.mu.Unlock()
-	switch {
-	case f == nil:
-		return nil, fmt.Errorf("read state of cluster %s: %w", name, os.ErrNotExist)
-	case dead:
-		return nil, client.ErrNoDriver
-	case silent:
-		return nil, fmt.Errorf("connect to cluster %s: %w", name, status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
-	}
-	lis := bufconn.Listen(1 << 16)
-	srv := grpc.NewServer(f.interceptors()...)
-	clusterpb.RegisterControlServer(srv, f)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		if err := srv.Serve(lis); err != nil {
-			d.t.Errorf("serve: %v", err)
-		}
-	}()
-	d.t.Cleanup(func() { srv.Stop(); <-served })
-	conn, err := grpc.NewClient("passthrough:///fake", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	if err != nil {
-		return nil, err
-	}
-	d.t.Cleanup(func() { _ = conn.Close() })
-	return clusterpb.NewControlClient(conn), nil
-}
-
-func (d *fakeDrivers) List(context.Context) ([]session.ClusterInfo, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var infos []session.ClusterInfo
-	for _, n := range d.order {
-		select {
-		case <-d.clusters[n].over:
-			continue
-		default:
-		}
-		infos = append(infos, session.ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n], Hosted: d.hosted, PID: 4711})
-	}
-	return infos, nil
-}
-
-func (d *fakeDrivers) Kill(_ context.Context, name string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.silent, name)
-	d.dead[name] = true
-	return nil
-}
-
-func (d *fakeDrivers) Recover(ctx context.Context, name string) (clusterpb.ControlClient, error) {
-	d.mu.Lock()
-	delete(d.dead, name)
-	d.mu.Unlock()
-	return d.Dial(ctx, name)
 }

@@ -113,7 +113,8 @@ func TestGateCommand(t *testing.T) {
 	c.send(`{"op":"reply","id":2,"value":"/work/dir"}`)
 	done, before := c.until("done")
 	value, ok := done["value"].(map[string]any)
-	if !ok || done["error"] != nil || value["type"] != "Cluster" || value["executors"] != 3.0 || !strings.Contains(before, "3 executors") {
+	if !ok || done["error"] != nil || value["type"] != "Cluster" || value["executors"] != 3.0 ||
+		!strings.Contains(before, "3 executors") {
 		t.Errorf("ends with %v after %q", done, before)
 	}
 	if m := c.next(); m != nil {
@@ -207,7 +208,8 @@ func TestGateObjects(t *testing.T) {
 			case "names":
 				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `,"value":["a","b"]}`)
 			case "eval":
-				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `,"ename":"NameError","error":"name 'x' is not defined"}`)
+				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) +
+					`,"ename":"NameError","error":"name 'x' is not defined"}`)
 			case "spark_lend":
 				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `}`)
 			case "cwd":
@@ -300,7 +302,8 @@ func TestGateMain(t *testing.T) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, session.Options{Engines: engines(), Connector: newFakeDrivers(t)}, theirs)
+		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"},
+			session.Options{Engines: engines(), Connector: newFakeDrivers(t)}, theirs)
 		_ = theirs.Close()
 	}()
 	var word map[string]string

@@ -25,12 +25,15 @@ var scenes = map[string]func(*fakeCluster){
 	"quickstart": func(f *fakeCluster) { f.follow = trainingUpdates() },
 	"failure": func(f *fakeCluster) {
 		failure := &clusterpb.Failure{
-			Summary: "worker:1 on host1 failed: ValueError: bad batch", Task: "worker:1", Host: "host1", ExitCode: 1, Kind: "task", Exception: "ValueError: bad batch",
-			Lines: []string{"Traceback (most recent call last):", `  File "train.py", line 6, in main_fun`, "ValueError: bad batch"}, Echoes: []string{"worker:0", "worker:2"},
+			Summary: "worker:1 on host1 failed: ValueError: bad batch", Task: "worker:1", Host: "host1", ExitCode: 1,
+			Kind: "task", Exception: "ValueError: bad batch",
+			Lines: []string{"Traceback (most recent call last):", `  File "train.py", line 6, in main_fun`, "ValueError: " +
+				"bad batch"}, Echoes: []string{"worker:0", "worker:2"},
 			Remedy: "fix the program and run %tfcluster start again: the executors stay reserved",
 		}
 		st := &clusterpb.RunStatus{
-			Id: 1, State: "failed", Program: "main_fun", Seconds: 75, Failure: failure, Dir: "/work/dir/tfcluster-runs/local-1/run-001",
+			Id: 1, State: "failed", Program: "main_fun", Seconds: 75, Failure: failure,
+			Dir: "/work/dir/tfcluster-runs/local-1/run-001",
 			Tasks: []*clusterpb.TaskStatus{
 				{Task: "ps:0", State: "ended", Host: "host2", Signal: int32(unix.SIGKILL)},
 				{Task: "worker:0", State: "exited", Host: "host0", ExitCode: 1, Echo: true, Reason: "UnavailableError"},
@@ -39,17 +42,24 @@ var scenes = map[string]func(*fakeCluster){
 			},
 		}
 		f.follow = []*clusterpb.RunUpdate{
-			{Lines: &clusterpb.Lines{Head: []*clusterpb.Line{{Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "ValueError: bad batch"}}}},
+			{Lines: &clusterpb.Lines{
+				Head: []*clusterpb.Line{{Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "ValueError: bad batch"}},
+			}},
 			{Status: st, Final: true},
 		}
 	},
 	"reserve": func(f *fakeCluster) {
 		roles := f.request.GetRoles()
-		f.reserve = []*clusterpb.ReserveUpdate{{Executors: executors(roles, "granted"), Waiting: "missing worker:1 on host1: its agent has not called yet", Seconds: 0.3}}
+		f.reserve = []*clusterpb.ReserveUpdate{{
+			Executors: executors(roles, "granted"), Waiting: "missing worker:1 on host1: its agent has not called yet",
+			Seconds: 0.3,
+		}}
 		if f.request.GetName() == "late" {
-			f.reserve = append(f.reserve, &clusterpb.ReserveUpdate{Executors: executors(roles, "granted"), Failure: &clusterpb.Failure{
-				Kind: "timeout", Summary: "1 of 2 executors came within 10s; missing worker:1: queue default is full", Remedy: "reserve fewer workers, or wait with --reserve-timeout 30m",
-			}})
+			f.reserve = append(f.reserve,
+				&clusterpb.ReserveUpdate{Executors: executors(roles, "granted"), Failure: &clusterpb.Failure{
+					Kind: "timeout", Summary: "1 of 2 executors came within 10s; missing worker:1: queue default is full",
+					Remedy: "reserve fewer workers, or wait with --reserve-timeout 30m",
+				}})
 		}
 	},
 	"usage": nil,
@@ -61,7 +71,10 @@ var scenes = map[string]func(*fakeCluster){
 	},
 	"look": func(f *fakeCluster) {
 		f.follow = trainingUpdates()
-		f.lines = []*clusterpb.Line{{Task: "worker:0", Text: "epoch 1"}, {Task: "worker:0-3 ×4", Text: "ready"}, {Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "careful"}}
+		f.lines = []*clusterpb.Line{{
+			Task: "worker:0",
+			Text: "epoch 1",
+		}, {Task: "worker:0-3 ×4", Text: "ready"}, {Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "careful"}}
 	},
 }
 
@@ -72,11 +85,20 @@ func trainingUpdates() []*clusterpb.RunUpdate {
 			ps.State, ps.ExitCode = "ended", 128+int32(unix.SIGTERM)
 		}
 		return &clusterpb.RunStatus{
-			Id: 1, State: state, Program: "main_fun", Seconds: float64(step), Dir: "/work/dir/tfcluster-runs/local-1/run-001", LogDir: "/work/dir/tfcluster-runs/local-1/run-001/logs",
-			Progress:       &clusterpb.Report{Step: step, TotalSteps: 600, Epoch: 1 + step/300, TotalEpochs: 2, Metrics: map[string]float64{"loss": 0.312, "accuracy": 0.9121, "lr": 0.001}},
-			Series:         []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 300, 600}, Values: []float64{2.3, 0.7, 0.312}}, {Name: "accuracy", Steps: []int64{1, 300, 600}, Values: []float64{0.1, 0.8, 0.9121}}},
-			StepsPerSecond: 31.4, Result: &clusterpb.TaskResult{Json: `{"accuracy":0.9121}`, Repr: "{'accuracy': 0.9121}"},
-			Tasks: []*clusterpb.TaskStatus{{Task: "worker:0", State: "exited", Host: "host0", Step: step}, {Task: "worker:1", State: "exited", Host: "host1", Step: step}, ps},
+			Id: 1, State: state, Program: "main_fun", Seconds: float64(step), Dir: "/work/dir/tfcluster-runs/local-1/run-001",
+			LogDir: "/work/dir/tfcluster-runs/local-1/run-001/logs",
+			Progress: &clusterpb.Report{Step: step, TotalSteps: 600, Epoch: 1 +
+				step/300, TotalEpochs: 2, Metrics: map[string]float64{"loss": 0.312, "accuracy": 0.9121, "lr": 0.001}},
+			Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 300, 600}, Values: []float64{2.3, 0.7, 0.312}}, {
+				Name:   "accuracy",
+				Steps:  []int64{1, 300, 600},
+				Values: []float64{0.1, 0.8, 0.9121},
+			}}, StepsPerSecond: 31.4, Result: &clusterpb.TaskResult{Json: `{"accuracy":0.9121}`, Repr: "{'accuracy': 0.9121}"},
+			Tasks: []*clusterpb.TaskStatus{
+				{Task: "worker:0", State: "exited", Host: "host0", Step: step},
+				{Task: "worker:1", State: "exited", Host: "host1", Step: step},
+				ps,
+			},
 		}
 	}
 	return []*clusterpb.RunUpdate{
@@ -84,7 +106,10 @@ func trainingUpdates() []*clusterpb.RunUpdate {
 		{Status: status("running", 120)},
 		{Lines: &clusterpb.Lines{
 			Head: []*clusterpb.Line{{Task: "worker:0", Text: "first"}}, Skipped: 12345,
-			Tail: []*clusterpb.Line{{Task: "worker:0", Text: "60/600", Carriage: true}, {Task: "worker:1", Text: "<b>other</b>", Stream: clusterpb.Line_STDERR}},
+			Tail: []*clusterpb.Line{
+				{Task: "worker:0", Text: "60/600", Carriage: true},
+				{Task: "worker:1", Text: "<b>other</b>", Stream: clusterpb.Line_STDERR},
+			},
 		}},
 		{Notes: []*clusterpb.Note{{Text: "worker:1 writes nothing for 60 s", Warning: true}}},
 		{Status: status("finished", 600), Final: true},
@@ -110,7 +135,8 @@ func TestTranscripts(t *testing.T) {
 			}
 			drivers := newFakeDrivers(t)
 			drivers.prep = scenes[strings.TrimSuffix(filepath.Base(file), ".txt")]
-			s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+			s := NewSession(t.Context(),
+				session.Options{Engines: engines(), Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 			t.Cleanup(s.Close)
 			py := &fakePython{names: map[string]string{"lr": "0.1"}, exprs: map[string]string{"2*3": "6"}}
 			var got strings.Builder

@@ -20,11 +20,16 @@ import (
 func TestLogsOfLongLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
-	lines := []*clusterpb.Line{{Task: "worker:1", Text: long, Continues: true}, {Task: "worker:1", Text: long}, {Task: "worker:1", Text: "next", Stream: clusterpb.Line_STDERR}}
+	lines := []*clusterpb.Line{{Task: "worker:1", Text: long, Continues: true}, {
+		Task: "worker:1",
+		Text: long,
+	}, {Task: "worker:1", Text: "next", Stream: clusterpb.Line_STDERR}}
 	for _, shell := range []bool{false, true} {
 		drivers := newFakeDrivers(t)
 		drivers.prep = func(f *fakeCluster) { f.lines = lines }
-		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+		s := NewSession(t.Context(), session.Options{
+			Engines: engines(), Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test",
+		})
 		t.Cleanup(s.Close)
 		if _, err := s.Launch(t.Context(), &clusterpb.ReserveRequest{Name: "here"}); err != nil {
 			t.Fatal(err)
@@ -34,7 +39,8 @@ func TestLogsOfLongLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.settle()
-		want := "out| [worker:1] " + long[:4<<10] + "… 2.0 MiB more: tfcluster logs -c here --run 3 --task worker:1\nout| [worker:1] next\n"
+		want := "out| [worker:1] " + long[:4<<10] +
+			"… 2.0 MiB more: tfcluster logs -c here --run 3 --task worker:1\nout| [worker:1] next\n"
 		if shell {
 			want = "out| [worker:1] " + long + "\nout| [worker:1] " + long + "\nout| [worker:1] next\n"
 		}
@@ -47,15 +53,28 @@ func TestLogsOfLongLines(t *testing.T) {
 // TestHarmlessLines: TensorFlow's harmless lines are grey, and not on a cell's standard error.
 func TestHarmlessLines(t *testing.T) {
 	t.Parallel()
-	const text = "W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized"
-	lines := []*clusterpb.Line{{Task: "worker:0", Text: text, Stream: clusterpb.Line_STDERR}, {Task: "worker:0", Text: "mine", Stream: clusterpb.Line_STDERR}}
+	const text = "W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not " +
+		"be optimized"
+	lines := []*clusterpb.Line{
+		{Task: "worker:0", Text: text, Stream: clusterpb.Line_STDERR},
+		{Task: "worker:0", Text: "mine", Stream: clusterpb.Line_STDERR},
+	}
 	for name, tt := range map[string]struct {
 		set  func(*render.Printer)
 		want string
 	}{
-		"a shell":    {func(*render.Printer) {}, "err| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
-		"a cell":     {func(p *render.Printer) { p.Cell = true }, "out| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
-		"logs --raw": {func(p *render.Printer) { p.OneStream, p.Raw = true, true }, "out| [worker:0] " + text + "\nout| [worker:0] mine\n"},
+		"a shell": {
+			func(*render.Printer) {},
+			"err| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n",
+		},
+		"a cell": {
+			func(p *render.Printer) { p.Cell = true },
+			"out| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n",
+		},
+		"logs --raw": {
+			func(p *render.Printer) { p.OneStream, p.Raw = true, true },
+			"out| [worker:0] " + text + "\nout| [worker:0] mine\n",
+		},
 	} {
 		out := newRecord()
 		p := render.NewPrinter(out, nil, 0)
@@ -74,11 +93,13 @@ func TestPrinterGaps(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 12, 3, 0, time.Local)
 	out := newRecord()
 	p := render.NewPrinter(out, nil, 0)
-	p.WithGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}}, []logstore.Gap{
-		{Task: "worker:0", Lines: 123, From: at, To: at.Add(5 * time.Second), Why: "no space left on device", Before: 1},
-	})
+	p.WithGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}},
+		[]logstore.Gap{
+			{Task: "worker:0", Lines: 123, From: at, To: at.Add(5 * time.Second), Why: "no space left on device", Before: 1},
+		})
 	p.Close()
-	want := "out| … worker:0: 123 lines were not kept: no space left on device, 15:12:03 to 15:12:08\nout| [worker:0] behind\n"
+	want := "out| … worker:0: 123 lines were not kept: no space left on device, 15:12:03 to 15:12:08\n" +
+		"out| [worker:0] behind\n"
 	if got := out.settle(); got != want {
 		t.Errorf("it shows\n%q", got)
 	}
@@ -141,10 +162,27 @@ func TestPrinterBars(t *testing.T) {
 		bursts           [][]*clusterpb.Line
 		now, end, errors string // standard output before and after the end; standard error
 	}{
-		{"a bar and its last line", [][]*clusterpb.Line{{bar("worker:0", long)}, {bar("worker:0", "2")}, {out("worker:0", "3")}}, "[worker:0] 3|…", "[worker:0] 3|…", "…"},
-		{"a bar that moves", [][]*clusterpb.Line{{bar("worker:0", long)}, {bar("worker:0", "2")}}, "[worker:0] 2 …", "[worker:0] 2|…", "…"},
-		{"lines of others", [][]*clusterpb.Line{{bar("worker:0", long)}, {out("worker:1", "a"), out("worker:1", "b")}, {out("worker:1", "c")}}, "[worker:1] a|[worker:1] b|[worker:1] c|[worker:0] 1/2 ━━━━━━…", "[worker:1] a|[worker:1] b|[worker:1] c|[worker:0] 1/2 ━━━━━━|…", "…"},
-		{"the other stream", [][]*clusterpb.Line{{bar("worker:0", long)}, {fails("warning")}, {out("worker:0", "2/2")}}, "[worker:0] 2/2|…", "[worker:0] 2/2|…", "[worker:0] warning|…"},
+		{
+			"a bar and its last line",
+			[][]*clusterpb.Line{{bar("worker:0", long)}, {bar("worker:0", "2")}, {out("worker:0", "3")}},
+			"[worker:0] 3|…", "[worker:0] 3|…", "…",
+		},
+		{
+			"a bar that moves",
+			[][]*clusterpb.Line{{bar("worker:0", long)}, {bar("worker:0", "2")}},
+			"[worker:0] 2 …", "[worker:0] 2|…", "…",
+		},
+		{
+			"lines of others",
+			[][]*clusterpb.Line{{bar("worker:0", long)}, {out("worker:1", "a"), out("worker:1", "b")}, {out("worker:1", "c")}},
+			"[worker:1] a|[worker:1] b|[worker:1] c|[worker:0] 1/2 ━━━━━━…",
+			"[worker:1] a|[worker:1] b|[worker:1] c|[worker:0] 1/2 ━━━━━━|…", "…",
+		},
+		{
+			"the other stream",
+			[][]*clusterpb.Line{{bar("worker:0", long)}, {fails("warning")}, {out("worker:0", "2/2")}},
+			"[worker:0] 2/2|…", "[worker:0] 2/2|…", "[worker:0] warning|…",
+		},
 		{"nothing new", [][]*clusterpb.Line{{bar("worker:0", "1")}, nil, nil}, "[worker:0] 1…", "[worker:0] 1|…", "…"},
 	} {
 		front := &frontEnd{}

@@ -67,7 +67,9 @@ type openPanel struct {
 // panelOf opens a comm, which is closed at the end of the test at the latest.
 func panelOf(t *testing.T, s *Session) *openPanel {
 	t.Helper()
-	p := &openPanel{t: t, messages: make(chan json.RawMessage), answers: make(chan map[string]any, 1000), served: make(chan struct{})}
+	p := &openPanel{
+		t: t, messages: make(chan json.RawMessage), answers: make(chan map[string]any, 1000), served: make(chan struct{}),
+	}
 	go func() {
 		defer close(p.served)
 		s.ServePanel(t.Context(), nil, p.messages, func(data any) { p.answers <- asObject(t, data) })
@@ -146,8 +148,8 @@ func reserved(t *testing.T) (*Session, *fakeDrivers, *fakeCluster) {
 	return s, d, d.get("local-1")
 }
 
-// TestPanelWatches: every open panel of a kernel gets the whole state at once and after each change, and nothing when nothing
-// that it shows has changed.
+// TestPanelWatches: every open panel of a kernel gets the whole state at once and after each change, and nothing when
+// nothing that it shows has changed.
 func TestPanelWatches(t *testing.T) {
 	t.Parallel()
 	s, _, f := reserved(t)
@@ -210,8 +212,8 @@ func TestHiddenPanel(t *testing.T) {
 	p.state("the cluster, shown again", words("stopping"))
 }
 
-// TestPanelActs: verbs run beside a busy cell, on the cluster that is named; others are refused, and a cluster of another
-// notebook does not become this one's.
+// TestPanelActs: verbs run beside a busy cell, on the cluster that is named; others are refused, and a cluster of
+// another notebook does not become this one's.
 func TestPanelActs(t *testing.T) {
 	t.Parallel()
 	s, d, f := reserved(t)
@@ -233,7 +235,8 @@ func TestPanelActs(t *testing.T) {
 	} {
 		m, _ := p.ask(`{"type":"act",` + tt.act + `}`)
 		said := fmt.Sprint(m["text"], m["message"])
-		if (m["type"] == "error") != (tt.problem != "") || !strings.Contains(said, tt.want) || !strings.Contains(said, tt.problem) {
+		if (m["type"] == "error") != (tt.problem != "") || !strings.Contains(said, tt.want) ||
+			!strings.Contains(said, tt.problem) {
 			t.Errorf("%s: %v", tt.act, m)
 		}
 	}
@@ -269,7 +272,8 @@ func TestPanelActs(t *testing.T) {
 	}
 }
 
-// TestPanelFollows: lines of a run as they come until its end, or until the panel looks elsewhere; pages of what is stored.
+// TestPanelFollows: lines of a run as they come until its end, or until the panel looks elsewhere; pages
+// of what is stored.
 func TestPanelFollows(t *testing.T) {
 	t.Parallel()
 	s, _, f := reserved(t)
@@ -299,7 +303,8 @@ func TestPanelFollows(t *testing.T) {
 	asked := f.logs[len(f.logs)-1]
 	f.ends = false
 	f.mu.Unlock()
-	if len(m["lines"].([]any)) != 2000 || asked.GetGrep() != "Line" || asked.GetLast() != 1000 || asked.GetBefore()["worker:0"] != 40 {
+	if len(m["lines"].([]any)) != 2000 || asked.GetGrep() != "Line" || asked.GetLast() != 1000 ||
+		asked.GetBefore()["worker:0"] != 40 {
 		t.Errorf("a page of %d lines, asked for by %v", len(m["lines"].([]any)), asked)
 	}
 	p.say(`{"type":"follow","request":8,"cluster":"local-1","run":1,"last":500}`)
@@ -315,7 +320,11 @@ func TestPanelRefuses(t *testing.T) {
 	t.Parallel()
 	s, _, _ := reserved(t)
 	p := panelOf(t, s)
-	for _, m := range []string{`7`, `null`, `{"type":"reboot"}`, `{"type":"page","cluster":"none"}`, `{"type":"page","cluster":"local-1","after":[]}`, `{"type":"curves","cluster":"local-1"}`, `{"type":"samples","cluster":"local-1","after":"x"}`, `{"type":"board","cluster":"../x"}`} {
+	for _, m := range []string{
+		`7`, `null`, `{"type":"reboot"}`, `{"type":"page","cluster":"none"}`,
+		`{"type":"page","cluster":"local-1","after":[]}`, `{"type":"curves","cluster":"local-1"}`,
+		`{"type":"samples","cluster":"local-1","after":"x"}`, `{"type":"board","cluster":"../x"}`,
+	} {
 		p.say(m)
 		if got := p.next(); got["type"] != "error" || got["message"] == "" {
 			t.Errorf("%s is answered by %v", m, got)

@@ -80,14 +80,15 @@ func TestParseErrors(t *testing.T) {
 		"logs --grep (":                             "--grep:",
 		"logs --since yesterdayish":                 "--since:",
 		"logs --task Worker":                        "want a role and an index",
-		"logs worker:1":                             `"worker:1" is one word too many: logs [options]; one task: --task worker:1`,
-		"logs -x":                                   "no option -x",
-		"status --n 3":                              "no option --n",
-		"inference df dg":                           "one word too many",
-		"inference df --epochs 2":                   "no option --epochs",
-		"train --epochs x df":                       "--epochs",
-		"attach a b":                                "one word too many",
-		"help a b":                                  "one word too many",
+		"logs worker:1": `"worker:1" is one word too many: logs [options]; one task: ` +
+			`--task worker:1`,
+		"logs -x":                 "no option -x",
+		"status --n 3":            "no option --n",
+		"inference df dg":         "one word too many",
+		"inference df --epochs 2": "no option --epochs",
+		"train --epochs x df":     "--epochs",
+		"attach a b":              "one word too many",
+		"help a b":                "one word too many",
 	} {
 		_, err := parseLine(line, nil, false)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -100,7 +101,8 @@ func TestParseErrors(t *testing.T) {
 		}
 	}
 	body := "print(1)"
-	if _, err := parseLine("status", &body, false); err == nil || !strings.Contains(err.Error(), "takes a cell's body for start only") {
+	if _, err := parseLine("status", &body, false); err == nil ||
+		!strings.Contains(err.Error(), "takes a cell's body for start only") {
 		t.Errorf("%%%%tfcluster status gave %v", err)
 	}
 }
@@ -130,13 +132,18 @@ func TestParse(t *testing.T) {
 		t.Errorf("logs is %+v", c.Values)
 	}
 	c = parse("reserve --ps-memory 512m --worker-node-label gpu --idle never --env A=b=c --env HOME --timeout 90")
-	if c.Roles["ps"]["memory"].Number != 512<<20 || c.Roles["worker"]["node-label"].Text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
+	if c.Roles["ps"]["memory"].Number != 512<<20 || c.Roles["worker"]["node-label"].Text != "gpu" ||
+		c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
 		t.Errorf("reserve is %+v, %+v", c.Roles, c.Values)
 	}
-	if env := c.Values["env"]; len(env) != 2 || env[0].Text != "b=c" || !env[0].HasValue || env[1].Key != "HOME" || env[1].HasValue {
+	if env := c.Values["env"]; len(env) != 2 || env[0].Text != "b=c" || !env[0].HasValue || env[1].Key != "HOME" ||
+		env[1].HasValue {
 		t.Errorf("--env is %+v", c.Values["env"])
 	}
-	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?", "--help", "-h", "status --help", "status -h", "start --wait --help", "logs -f -h", "help --help"} {
+	for _, line := range []string{
+		"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?", "--help", "-h", "status --help",
+		"status -h", "start --wait --help", "logs -f -h", "help --help",
+	} {
 		if c := parse(line); !c.Help && c.Verb.Name != "help" {
 			t.Errorf("%q does not ask for help", line)
 		}
@@ -203,7 +210,8 @@ func TestHint(t *testing.T) {
 	s := newTestSession(t, newFakeDrivers(t), "")
 	for code, want := range map[string]bool{
 		"%tfcluster status": true, "%tfcluster status\n%tfcluster logs -n 3": true, "%tfcluster status --now": true,
-		"%tfcluster wait": true, "%tfcluster start f": false, "%tfcluster status\n%tfcluster start f": false, "%tfcluster 'status": false, "%tfcluster": false,
+		"%tfcluster wait": true, "%tfcluster start f": false, "%tfcluster status\n%tfcluster start f": false,
+		"%tfcluster 'status": false, "%tfcluster": false,
 	} {
 		if got := s.Read(code).Hint; got != want {
 			t.Errorf("%q: %v, want %v", code, got, want)

@@ -19,7 +19,8 @@ func TestStartOnAnOlderDriver(t *testing.T) {
 	f.protocol = 0
 	_, err := runCode(t.Context(), s, "%tfcluster start -c c --working-dir /mnt main_fun", newRecord(), &fakePython{})
 	var refused *result.ClusterError
-	if !errors.As(err, &refused) || refused.Code != 69 || !strings.Contains(err.Error(), "cluster c was reserved by tfcluster 9.9") || len(f.starts) > 0 {
+	if !errors.As(err, &refused) || refused.Code != 69 ||
+		!strings.Contains(err.Error(), "cluster c was reserved by tfcluster 9.9") || len(f.starts) > 0 {
 		t.Errorf("it answers %v, and %d starts are sent", err, len(f.starts))
 	}
 }

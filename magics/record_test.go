@@ -135,7 +135,10 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 		if given["name"] != "main_fun" {
 			return &bridge.PythonError{Name: "UsageError", Text: fmt.Sprintf("the notebook has no name %s", given["name"])}
 		}
-		return answer(reply, map[string]any{"pickle_b64": []byte("pickle"), "modules_b64": []byte("zip"), "qualname": "main_fun", "captured": []any{map[string]any{"name": "x_train", "bytes": 120 << 20}}})
+		return answer(reply, map[string]any{
+			"pickle_b64": []byte("pickle"), "modules_b64": []byte("zip"), "qualname": "main_fun",
+			"captured": []any{map[string]any{"name": "x_train", "bytes": 120 << 20}},
+		})
 	case "args":
 		return answer(reply, map[string]any{"pickle_b64": []byte("args")})
 	case "modules":

@@ -14,7 +14,8 @@ func TestReference(t *testing.T) {
 	t.Parallel()
 	table := verbs.NewSet(engines()).Table
 	var b strings.Builder
-	b.WriteString("# Verbs and options\n\nMade from the table of commands by `go test ./magics -run TestReference -update`. In a notebook, `%tfcluster VERB ?`\nshows the same, in a shell `tfcluster help VERB`.\n")
+	b.WriteString("# Verbs and options\n\nMade from the table of commands by `go test ./magics -run TestReference " +
+		"-update`. In a notebook, `%tfcluster VERB ?`\nshows the same, in a shell `tfcluster help VERB`.\n")
 	for i := range table.Verbs {
 		v := &table.Verbs[i]
 		text, err := table.VerbUsage(v.Name, !v.Magic)

@@ -61,11 +61,15 @@ func (s *Session) Run(ctx context.Context, p *command.Plan, out render.Output, p
 
 // RunLine does one magic from inside Python code: line is what follows
 // %tfcluster, body a cell magic's.
-func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output, py bridge.Python) (result.Value, error) {
+func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output,
+	py bridge.Python,
+) (result.Value, error) {
 	return s.runLine(ctx, s.verbs.Table.Line(line, body), out, py)
 }
 
-func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Output, py bridge.Python) (result.Value, error) {
+func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Output,
+	py bridge.Python,
+) (result.Value, error) {
 	c, err := s.verbs.Command(ctx, l, values{py}, s.Options.Shell, out)
 	if err != nil {
 		return nil, err
@@ -75,7 +79,9 @@ func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Outpu
 
 // ServePanel serves one comm of the JupyterLab extension; see panel.Server.Serve.
 func (s *Session) ServePanel(ctx context.Context, py bridge.Python, messages <-chan json.RawMessage, send func(any)) {
-	act := func(ctx context.Context, on *session.State, words []string, out render.Output, py bridge.Python) (result.Value, error) {
+	act := func(ctx context.Context, on *session.State, words []string, out render.Output,
+		py bridge.Python,
+	) (result.Value, error) {
 		c, err := s.verbs.Table.Argv(words, false)
 		if err != nil {
 			return nil, err
@@ -87,7 +93,9 @@ func (s *Session) ServePanel(ctx context.Context, py bridge.Python, messages <-c
 
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
-func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output, py bridge.Python) (result.Value, error) {
+func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output,
+	py bridge.Python,
+) (result.Value, error) {
 	c, err := s.verbs.Table.Argv(argv, s.Options.Shell)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package magics
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -16,7 +15,9 @@ import (
 
 func newTestSession(t *testing.T, d *fakeDrivers, owner string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
+	s := NewSession(t.Context(), session.Options{
+		Engines: engines(), Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner,
+	})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -62,7 +63,9 @@ func TestInterruptWait(t *testing.T) {
 	f := d.get("local-1")
 	f.mu.Lock()
 	f.hang = true
-	f.follow = []*clusterpb.RunUpdate{{Status: f.run}, {Lines: &clusterpb.Lines{Head: []*clusterpb.Line{{Task: "worker:0", Text: "going on"}}}}}
+	f.follow = []*clusterpb.RunUpdate{
+		{Status: f.run}, {Lines: &clusterpb.Lines{Head: []*clusterpb.Line{{Task: "worker:0", Text: "going on"}}}},
+	}
 	f.mu.Unlock()
 	out, done := inCell(t, s, "%tfcluster wait")
 	out.await(t, "going on")
@@ -77,7 +80,8 @@ func TestInterruptWait(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.stops) != 2 || f.stops[0].GetGraceMillis() != 30_000 || f.stops[1].GetGraceMillis() != 0 || f.stops[0].GetRun() != 1 {
+	if len(f.stops) != 2 || f.stops[0].GetGraceMillis() != 30_000 || f.stops[1].GetGraceMillis() != 0 ||
+		f.stops[0].GetRun() != 1 {
 		t.Errorf("stops are %v, want one with 30 s of grace, then one without", f.stops)
 	}
 	if len(f.shutdowns) != 0 {
@@ -91,7 +95,9 @@ func TestInterruptReserve(t *testing.T) {
 	d := newFakeDrivers(t)
 	d.prep = func(f *fakeCluster) {
 		f.hang = true
-		f.reserve = []*clusterpb.ReserveUpdate{{Executors: executors(f.request.GetRoles(), "pending"), Waiting: "queue default is full"}}
+		f.reserve = []*clusterpb.ReserveUpdate{
+			{Executors: executors(f.request.GetRoles(), "pending"), Waiting: "queue default is full"},
+		}
 	}
 	s := newTestSession(t, d, "")
 	out, done := inCell(t, s, "%tfcluster reserve")
@@ -124,7 +130,8 @@ func TestInterruptLogs(t *testing.T) {
 	f := d.get("local-1")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.stops) != 0 || len(f.logs) != 1 || f.logs[0].GetTask() != "worker:1" || f.logs[0].GetLast() != 0 || f.logs[0].GetSinceUnixNano() == 0 {
+	if len(f.stops) != 0 || len(f.logs) != 1 || f.logs[0].GetTask() != "worker:1" || f.logs[0].GetLast() != 0 ||
+		f.logs[0].GetSinceUnixNano() == 0 {
 		t.Errorf("stops %v, logs %v", f.stops, f.logs)
 	}
 }
@@ -216,14 +223,18 @@ func TestAttachDead(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			d := newFakeDrivers(t)
-			d.add(&clusterpb.ReserveRequest{Name: "local-1", Backend: "local", Owner: "kernel-0.json", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+			d.add(&clusterpb.ReserveRequest{
+				Name: "local-1", Backend: "local", Owner: "kernel-0.json", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}},
+			})
 			d.dead["local-1"] = true
 			s := newTestSession(t, d, "kernel-1.json")
 			out := newRecord()
-			if _, err := runCode(t.Context(), s, "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
+			if _, err := runCode(t.Context(), s, "%tfcluster status", out, nil); err == nil ||
+				!strings.Contains(err.Error(), "%tfcluster attach local-1") {
 				t.Errorf("status says %v", err)
 			}
-			if text := out.settle(); !strings.Contains(text, "cluster local-1: its driver died; %tfcluster attach local-1 attaches to it") {
+			if text := out.settle(); !strings.Contains(text,
+				"cluster local-1: its driver died; %tfcluster attach local-1 attaches to it") {
 				t.Errorf("the first cell says\n%s", text)
 			}
 			must(t, s, "%tfcluster "+verb)
@@ -261,7 +272,8 @@ func TestStartRequest(t *testing.T) {
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
-	must(t, s, "%tfcluster start --max-restarts 2 --resume=3 --step-timeout 1m --run-timeout 2h --no-callback --env A=1 --show chief main_fun a 'b c'")
+	must(t, s, "%tfcluster start --max-restarts 2 --resume=3 --step-timeout 1m --run-timeout 2h --no-callback --env A=1 "+
+		"--show chief main_fun a 'b c'")
 	must(t, s, "%tfcluster start --args opts main_fun")
 	must(t, s, "%%tfcluster start x y\nprint(1)\n")
 	must(t, s, "%tfcluster start --again --no-keras-patch")
@@ -270,19 +282,34 @@ func TestStartRequest(t *testing.T) {
 	defer f.mu.Unlock()
 	want := []*clusterpb.StartRequest{
 		{
-			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
-			Options: &clusterpb.RunOptions{MaxRestarts: 2, MaxLosses: 10, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
+			Program: &clusterpb.Program{
+				Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")),
+				Words: []string{"a", "b c"},
+			},
+			Options: &clusterpb.RunOptions{
+				MaxRestarts: 2, MaxLosses: 10, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000,
+				KerasPatch: true, Env: map[string]string{"A": "1"}, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
+			},
 		},
 		{
-			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},
+			Program: &clusterpb.Program{
+				Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")),
+				Args: sent([]byte("args")),
+			},
 			Options: &clusterpb.RunOptions{Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
-			Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
+			Program: &clusterpb.Program{
+				Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")),
+				Words: []string{"x", "y"},
+			},
 			Options: &clusterpb.RunOptions{Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
-			Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
+			Program: &clusterpb.Program{
+				Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")),
+				Words: []string{"x", "y"},
+			},
 			Options: &clusterpb.RunOptions{Callback: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 	}
@@ -307,64 +334,11 @@ func TestDeadPython(t *testing.T) {
 	if r := result.NewReport(err); r == nil || r.Name != "ClusterError" || !strings.Contains(r.Value, "does not answer") {
 		t.Errorf("start without Python says %v", err)
 	}
-	if _, err := runCode(t.Context(), s, "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
+	if _, err := runCode(t.Context(), s, "%tfcluster status --now $x", newRecord(), nil); err == nil ||
+		!strings.Contains(err.Error(), "one word too many") {
 		t.Errorf("a --now line was expanded: %v", err)
 	}
 	if _, err := runCode(t.Context(), s, "%tfcluster shutdown --now", newRecord(), nil); err != nil {
 		t.Errorf("shutdown --now says %v", err)
-	}
-}
-
-// TestJSON: --json prints JSON and nothing else; values carry their type.
-func TestJSON(t *testing.T) {
-	t.Parallel()
-	d := newFakeDrivers(t)
-	d.prep = func(f *fakeCluster) { f.follow = trainingUpdates() }
-	s := newTestSession(t, d, "")
-	must(t, s, "%tfcluster reserve")
-	must(t, s, "%tfcluster start main_fun")
-	for _, line := range []string{"status --json", "history --json", "gpus --json", "status --all --json", "status --run 1 --json"} {
-		out := newRecord()
-		if _, err := runCode(t.Context(), s, "%tfcluster "+line, out, nil); err != nil {
-			t.Fatal(err)
-		}
-		text := strings.ReplaceAll(out.settle(), "out| ", "")
-		if !json.Valid([]byte(text)) {
-			t.Errorf("%s prints\n%s", line, text)
-		}
-	}
-	v, err := runCode(t.Context(), s, "%tfcluster wait", newRecord(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := result.JSON(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got map[string]any
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
-	if got["type"] != "Run" || got["id"] != 1.0 || got["state"] != "finished" || got["result"].(map[string]any)["accuracy"] != 0.9121 || len(got["history"].(map[string]any)["loss"].([]any)) != 3 || len(got["steps"].(map[string]any)["loss"].([]any)) != 3 {
-		t.Errorf("the run is %s", raw)
-	}
-	if codes, ok := got["exit_codes"].(map[string]any); !ok || codes["worker:1"] != 0.0 {
-		t.Errorf("exit codes are %v", got["exit_codes"])
-	}
-}
-
-// TestStatusJSONKeepsSecrets: the values given by --env and --conf are not shown.
-func TestStatusJSONKeepsSecrets(t *testing.T) {
-	t.Parallel()
-	d := newFakeDrivers(t)
-	s := newTestSession(t, d, "")
-	must(t, s, "%tfcluster reserve --name mine --env TOKEN=hunter2")
-	f := d.get("mine")
-	f.mu.Lock()
-	f.request.Engine = map[string]string{"conf.spark.ssl.keyPassword": "hunter2", "queue": "night"}
-	f.request.Begin = &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Env: map[string]string{"KEY": "hunter2"}}}
-	f.mu.Unlock()
-	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") || !strings.Contains(text, "keyPassword") || !strings.Contains(text, "night") {
-		t.Errorf("it shows\n%s", text)
 	}
 }

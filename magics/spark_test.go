@@ -45,16 +45,19 @@ func TestSparkSession(t *testing.T) {
 // TestSparkSessionStopped: on a session that was stopped nothing is reserved; --master makes another.
 func TestSparkSessionStopped(t *testing.T) {
 	t.Parallel()
-	d, py := newFakeDrivers(t), &fakePython{names: map[string]string{"spark": "a SparkSession: the SparkSession was stopped"}}
+	d, py := newFakeDrivers(t),
+		&fakePython{names: map[string]string{"spark": "a SparkSession: the SparkSession was stopped"}}
 	s := newTestSession(t, d, "")
 	_, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark --name a", newRecord(), py)
-	if want := "the notebook's SparkSession spark cannot be used: the SparkSession was stopped; make it again, then %tfcluster reserve"; err == nil || err.Error() != want {
+	if want := "the notebook's SparkSession spark cannot be used: the SparkSession was stopped; make it again, " +
+		"then %tfcluster reserve"; err == nil || err.Error() != want {
 		t.Errorf("it says %v", err)
 	}
 	if d.get("a") != nil {
 		t.Error("a driver was started")
 	}
-	if _, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark --name a --master local[2]", newRecord(), py); err != nil {
+	if _, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark --name a --master local[2]", newRecord(),
+		py); err != nil {
 		t.Error(err)
 	}
 }

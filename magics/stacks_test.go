@@ -26,32 +26,57 @@ func stacksReplies() []*clusterpb.StacksReply {
 		}
 		return frames
 	}
-	idle := &clusterpb.ThreadStack{Id: 7, NativeId: 107, Name: "ThreadPoolExecutor-0_0", State: "S", WaitChannel: "futex_do_wait", Frames: []*clusterpb.Frame{
-		frame("wait", "/usr/lib/python3.12/threading.py", 355, "waiter.acquire()"), frame("Thread.run", "/usr/lib/python3.12/threading.py", 1012, ""),
-	}}
+	idle := &clusterpb.ThreadStack{
+		Id: 7, NativeId: 107, Name: "ThreadPoolExecutor-0_0", State: "S", WaitChannel: "futex_do_wait",
+		Frames: []*clusterpb.Frame{
+			frame("wait", "/usr/lib/python3.12/threading.py", 355, "waiter.acquire()"),
+			frame("Thread.run", "/usr/lib/python3.12/threading.py", 1012, ""),
+		},
+	}
 	snapshot := func(task string, main *clusterpb.ThreadStack, more ...*clusterpb.ThreadStack) *clusterpb.Snapshot {
 		main.Main, main.Name = true, "MainThread"
 		return &clusterpb.Snapshot{
-			Task: task, Host: "host0", ExecutorId: "0", Run: 1, Pid: 100, Source: clusterpb.FromPython, Threads: append([]*clusterpb.ThreadStack{main}, more...),
-			Process: &clusterpb.ProcessState{Pid: 100, State: main.GetState(), WaitChannel: main.GetWaitChannel(), CpuPercent: main.GetCpuPercent(), RssBytes: 1 << 30, Threads: 20, Command: "python"},
+			Task: task, Host: "host0", ExecutorId: "0", Run: 1, Pid: 100, Source: clusterpb.FromPython,
+			Threads: append([]*clusterpb.ThreadStack{main}, more...), Process: &clusterpb.ProcessState{
+				Pid: 100, State: main.GetState(), WaitChannel: main.GetWaitChannel(), CpuPercent: main.GetCpuPercent(),
+				RssBytes: 1 << 30, Threads: 20, Command: "python",
+			},
 		}
 	}
 	waiting := func(cpu float32) *clusterpb.ThreadStack {
-		return &clusterpb.ThreadStack{Id: 1, NativeId: 100, State: "S", WaitChannel: "futex_do_wait", CpuPercent: cpu, Frames: append(keras("execute", "step", "function", "fit", "error_handler"), program)}
+		return &clusterpb.ThreadStack{
+			Id: 1, NativeId: 100, State: "S", WaitChannel: "futex_do_wait", CpuPercent: cpu,
+			Frames: append(keras("execute", "step", "function", "fit", "error_handler"), program),
+		}
 	}
-	reading := &clusterpb.ThreadStack{Id: 1, NativeId: 100, State: "S", WaitChannel: "pipe_read", Frames: append(append([]*clusterpb.Frame{frame("load_batch", "/home/me/mnist.py", 33, "row = source.readline()")}, keras("next", "fit")...), program)}
-	held := snapshot("worker:3", &clusterpb.ThreadStack{Id: 1, NativeId: 100, State: "R", CpuPercent: 99.6, FramesLeftOut: 1, Frames: []*clusterpb.Frame{
-		{Function: clusterpb.CollectingGarbage}, frame("<lambda>", "Cell In[7]", 3, ""),
-	}})
-	held.Source, held.Error, held.ThreadsLeftOut, held.NativeError = clusterpb.FromFaulthandler, "Python did not answer", 1, "py-spy is not installed there"
+	reading := &clusterpb.ThreadStack{
+		Id: 1, NativeId: 100, State: "S", WaitChannel: "pipe_read",
+		Frames: append(append([]*clusterpb.Frame{frame("load_batch", "/home/me/mnist.py", 33, "row = source.readline()")},
+			keras("next", "fit")...), program),
+	}
+	held := snapshot("worker:3", &clusterpb.ThreadStack{
+		Id: 1, NativeId: 100, State: "R", CpuPercent: 99.6, FramesLeftOut: 1, Frames: []*clusterpb.Frame{
+			{Function: clusterpb.CollectingGarbage}, frame("<lambda>", "Cell In[7]", 3, ""),
+		},
+	})
+	held.Source, held.Error, held.ThreadsLeftOut, held.NativeError = clusterpb.FromFaulthandler, "Python did not answer",
+		1, "py-spy is not installed there"
 	stopped := snapshot("ps:0", &clusterpb.ThreadStack{NativeId: 100, State: "T"})
 	stopped.Source, stopped.Error = clusterpb.FromProc, "it is stopped (a SIGSTOP, or a debugger)"
-	stopped.Children = []*clusterpb.ProcessState{{Pid: 101, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"}, {Pid: 102, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"}}
+	stopped.Children = []*clusterpb.ProcessState{
+		{Pid: 101, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"},
+		{Pid: 102, Parent: 100, Command: "sleep 600", State: "S", WaitChannel: "hrtimer_nanosleep"},
+	}
 	return []*clusterpb.StacksReply{
-		{Run: 1, Snapshots: []*clusterpb.Snapshot{snapshot("worker:2", waiting(2), idle, &clusterpb.ThreadStack{NativeId: 130, Name: "tf_Compute", State: "D", WaitChannel: "nfs_wait"})}},
+		{Run: 1, Snapshots: []*clusterpb.Snapshot{snapshot("worker:2", waiting(2), idle, &clusterpb.ThreadStack{
+			NativeId: 130, Name: "tf_Compute", State: "D", WaitChannel: "nfs_wait",
+		})}},
 		{Run: 1, Snapshots: []*clusterpb.Snapshot{held, stopped}},
 		{Run: 1, Snapshots: []*clusterpb.Snapshot{snapshot("worker:1", reading, idle)}},
-		{Run: 1, Snapshots: []*clusterpb.Snapshot{snapshot("worker:0", waiting(0), idle)}, Missing: []*clusterpb.MissingSnapshot{{Task: "worker:4", Host: "host1", Reason: "executor 4 is lost: killed"}}},
+		{
+			Run: 1, Snapshots: []*clusterpb.Snapshot{snapshot("worker:0", waiting(0), idle)},
+			Missing: []*clusterpb.MissingSnapshot{{Task: "worker:4", Host: "host1", Reason: "executor 4 is lost: killed"}},
+		},
 	}
 }
 
@@ -89,10 +114,13 @@ func TestStacksJSON(t *testing.T) {
 	for _, x := range got.Tasks {
 		tasks = append(tasks, x.Task+" "+x.State+" "+x.Source)
 	}
-	if want := "worker:0 S python, worker:1 S python, worker:2 S python, worker:3 R faulthandler, worker:4  , ps:0 T proc"; got.Run != 1 || strings.Join(tasks, ", ") != want {
+	if want := "worker:0 S python, worker:1 S python, worker:2 S python, worker:3 R faulthandler, worker:4  , " +
+		"ps:0 T proc"; got.Run != 1 || strings.Join(tasks, ", ") != want {
 		t.Errorf("run %d, tasks %s; want %s", got.Run, strings.Join(tasks, ", "), want)
 	}
-	if x := got.Tasks[1]; x.PID != 100 || x.Host != "host0" || !x.Threads[0].Main || x.Threads[0].Frames[0].Function != "load_batch" || x.Threads[0].Frames[0].Line != 33 || x.Threads[0].Frames[0].Code != "row = source.readline()" {
+	if x := got.Tasks[1]; x.PID != 100 || x.Host != "host0" || !x.Threads[0].Main ||
+		x.Threads[0].Frames[0].Function != "load_batch" || x.Threads[0].Frames[0].Line != 33 ||
+		x.Threads[0].Frames[0].Code != "row = source.readline()" {
 		t.Errorf("worker:1 %+v", x)
 	}
 	if x := got.Tasks[3]; x.LeftOut != 1 || x.NativeError == "" || x.Threads[0].LeftOut != 1 {
@@ -108,7 +136,8 @@ func stacksSession(t *testing.T, prep func(*fakeCluster)) (*Session, *fakeDriver
 	t.Helper()
 	drivers := newFakeDrivers(t)
 	drivers.prep = prep
-	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: drivers, Python: "python3", WorkingDir: t.TempDir(), Client: "test"})
+	s := NewSession(t.Context(),
+		session.Options{Engines: engines(), Connector: drivers, Python: "python3", WorkingDir: t.TempDir(), Client: "test"})
 	t.Cleanup(s.Close)
 	for _, line := range []string{"%tfcluster reserve --workers 5 --ps 1", "%tfcluster start main_fun"} {
 		if _, err := runCode(t.Context(), s, line, newRecord(), &fakePython{}); err != nil {
@@ -149,7 +178,8 @@ func TestStacksOfAnOlderDriver(t *testing.T) {
 		}
 	})
 	_, err := runCode(t.Context(), s, "%tfcluster stacks", newRecord(), &fakePython{})
-	if want := "cluster local-1 was reserved by an earlier version, whose driver does not know this command; %tfcluster shutdown -c local-1, then reserve it again"; err == nil || err.Error() != want {
+	if want := "cluster local-1 was reserved by an earlier version, whose driver does not know this command; " +
+		"%tfcluster shutdown -c local-1, then reserve it again"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -19,7 +19,8 @@ func TestInterruptExpansion(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"start f {slow()}", "start f $slow", "status {slow()}"} {
 		out := newRecord()
-		_, err := runCode(t.Context(), newTestSession(t, newFakeDrivers(t), ""), "%tfcluster "+line, out, pythonFunc(func(ctx context.Context) error {
+		_, err := runCode(t.Context(), newTestSession(t, newFakeDrivers(t), ""), "%tfcluster "+
+			line, out, pythonFunc(func(ctx context.Context) error {
 			out.interrupts <- struct{}{}
 			<-ctx.Done() // as a Python that is busy
 			return ctx.Err()
@@ -34,7 +35,9 @@ func TestInterruptExpansion(t *testing.T) {
 func TestExpandError(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		"$b: ValueError: no text":                                 &bridge.PythonError{Name: "UsageError", Text: "$b: ValueError: no text"},
+		"$b: ValueError: no text": &bridge.PythonError{
+			Name: "UsageError", Text: "$b: ValueError: no text",
+		},
 		"$a, $b: KeyboardInterrupt":                               &bridge.PythonError{Text: "KeyboardInterrupt"},
 		"find the value of $a, $b: " + bridge.ErrNoPython.Error(): bridge.ErrNoPython,
 	} {

@@ -21,7 +21,9 @@ func (d olderDrivers) Dial(ctx context.Context, name string) (clusterpb.ControlC
 	return olderDriver{c}, err
 }
 
-func (d olderDriver) Status(ctx context.Context, req *clusterpb.StatusRequest, opts ...grpc.CallOption) (*clusterpb.ClusterStatus, error) {
+func (d olderDriver) Status(ctx context.Context, req *clusterpb.StatusRequest,
+	opts ...grpc.CallOption,
+) (*clusterpb.ClusterStatus, error) {
 	st, err := d.ControlClient.Status(ctx, req, opts...)
 	st.Version = "0.0.9"
 	return st, err
@@ -32,10 +34,13 @@ func (d olderDriver) Status(ctx context.Context, req *clusterpb.StatusRequest, o
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
-	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: olderDrivers{d}, Version: "0.1.0", WorkingDir: "/work/dir", Client: "test"})
+	s := NewSession(t.Context(), session.Options{
+		Engines: engines(), Connector: olderDrivers{d}, Version: "0.1.0", WorkingDir: "/work/dir", Client: "test",
+	})
 	t.Cleanup(s.Close)
 	out := newRecord()
-	if _, err := runCode(t.Context(), s, "%tfcluster version -c none", out, nil); err == nil || !strings.Contains(err.Error(), "there is no cluster none") {
+	if _, err := runCode(t.Context(), s, "%tfcluster version -c none", out, nil); err == nil ||
+		!strings.Contains(err.Error(), "there is no cluster none") {
 		t.Errorf("a cluster that is not there: %v", err)
 	}
 	for _, c := range []struct{ cluster, want string }{

@@ -7,8 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestStatusWatch: status --watch updates one display in place, as text and HTML, until the cell is interrupted, which leaves
-// the run alone, or until the cluster is over.
+// TestStatusWatch: status --watch updates one display in place, as text and HTML, until the cell is interrupted, which
+// leaves the run alone, or until the cluster is over.
 func TestStatusWatch(t *testing.T) {
 	t.Parallel()
 	for _, over := range []bool{false, true} {
@@ -44,7 +44,8 @@ func TestStatusWatch(t *testing.T) {
 	}
 	for _, other := range []string{"--json", "--run 1"} {
 		s, _, _ := reserved(t)
-		if _, err := runCode(t.Context(), s, "%tfcluster status --watch "+other, newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "exclude each other") {
+		if _, err := runCode(t.Context(), s, "%tfcluster status --watch "+other, newRecord(), &fakePython{}); err == nil ||
+			!strings.Contains(err.Error(), "exclude each other") {
 			t.Errorf("with %s: %v", other, err)
 		}
 	}

@@ -12,13 +12,18 @@ import (
 // whyReply is the verdict of a run that hangs.
 func whyReply() *clusterpb.WhyReply {
 	doing := func(task, class, where, detail string, cpu float64) *clusterpb.TaskFinding {
-		return &clusterpb.TaskFinding{Task: task, Step: 116, StepAgeSeconds: 41, State: "running", Class: class, Where: where, Detail: detail, CpuPercent: cpu, Host: "host0"}
+		return &clusterpb.TaskFinding{
+			Task: task, Step: 116, StepAgeSeconds: 41, State: "running", Class: class, Where: where, Detail: detail,
+			CpuPercent: cpu, Host: "host0",
+		}
 	}
 	return &clusterpb.WhyReply{
 		Run: 1, Culprits: []string{"worker:1"}, Certain: true,
-		Text: "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; 0, 2 wait for it in the all-reduce of step 117",
+		Text: "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; 0, " +
+			"2 wait for it in the all-reduce of step 117",
 		Tasks: []*clusterpb.TaskFinding{
-			doing("worker:0", "collective", "main_fun (mnist.py:60)", "", 1), doing("worker:1", "io", "load_batch (mnist.py:33)", "waiting for a file", 2), doing("worker:2", "collective", "main_fun (mnist.py:60)", "", 0),
+			doing("worker:0", "collective", "main_fun (mnist.py:60)", "", 1), doing("worker:1", "io", "load_batch (mnist.py:33)",
+				"waiting for a file", 2), doing("worker:2", "collective", "main_fun (mnist.py:60)", "", 0),
 			{Task: "ps:0", State: "running", Class: "unknown", Host: "host1"},
 		},
 	}
@@ -28,7 +33,9 @@ func whyReply() *clusterpb.WhyReply {
 func stalledUpdates() []*clusterpb.RunUpdate {
 	status := func(step int64, stall string, slowdown float64) *clusterpb.RunUpdate {
 		task := func(name string, own, slowdown float64) *clusterpb.TaskStatus {
-			return &clusterpb.TaskStatus{Task: name, State: "running", Host: "host0", Step: step, OwnStepSeconds: own, Slowdown: slowdown}
+			return &clusterpb.TaskStatus{
+				Task: name, State: "running", Host: "host0", Step: step, OwnStepSeconds: own, Slowdown: slowdown,
+			}
 		}
 		return &clusterpb.RunUpdate{Status: &clusterpb.RunStatus{
 			Id: 1, State: "running", Program: "main_fun", Progress: &clusterpb.Report{Step: step, TotalSteps: 600}, Stall: stall,
@@ -49,13 +56,22 @@ func TestWhyJSON(t *testing.T) {
 	}{
 		"a run that hangs": {
 			whyReply(),
-			`{"run": 1, "culprits": ["worker:1"], "certain": true, "text": "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; 0, 2 wait for it in the all-reduce of step 117", "tasks": [
-			{"task": "worker:0", "step": 116, "step_age_seconds": 41, "state": "running", "class": "collective", "where": "main_fun (mnist.py:60)", "cpu_percent": 1},
-			{"task": "worker:1", "step": 116, "step_age_seconds": 41, "state": "running", "class": "io", "where": "load_batch (mnist.py:33)", "cpu_percent": 2},
-			{"task": "worker:2", "step": 116, "step_age_seconds": 41, "state": "running", "class": "collective", "where": "main_fun (mnist.py:60)", "cpu_percent": 0},
-			{"task": "ps:0", "step": 0, "step_age_seconds": 0, "state": "running", "class": "unknown", "where": "", "cpu_percent": 0}]}`,
+			`{"run": 1, "culprits": ["worker:1"], "certain": true,
+			"text": "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; ` +
+				`0, 2 wait for it in the all-reduce of step 117", "tasks": [
+			{"task": "worker:0", "step": 116, "step_age_seconds": 41, "state": "running", "class": "collective",
+			"where": "main_fun (mnist.py:60)", "cpu_percent": 1},
+			{"task": "worker:1", "step": 116, "step_age_seconds": 41, "state": "running", "class": "io",
+			"where": "load_batch (mnist.py:33)", "cpu_percent": 2},
+			{"task": "worker:2", "step": 116, "step_age_seconds": 41, "state": "running", "class": "collective",
+			"where": "main_fun (mnist.py:60)", "cpu_percent": 0},
+			{"task": "ps:0", "step": 0, "step_age_seconds": 0, "state": "running", "class": "unknown",
+			"where": "", "cpu_percent": 0}]}`,
 		},
-		"no run": {&clusterpb.WhyReply{Text: "no run has been started"}, `{"run": 0, "culprits": [], "certain": false, "text": "no run has been started", "tasks": []}`},
+		"no run": {
+			&clusterpb.WhyReply{Text: "no run has been started"},
+			`{"run": 0, "culprits": [], "certain": false, "text": "no run has been started", "tasks": []}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,8 +23,14 @@ func TestWorkingDirOption(t *testing.T) {
 		{backend: "local", given: "/data/../x", want: "/x"},
 		{backend: "spark", given: "/mnt/x/", want: "/mnt/x"},
 		{backend: "spark"},
-		{backend: "yarn", given: "data", refused: "start: --working-dir data: on yarn it must be absolute, a folder that every executor has"},
-		{backend: "spark", given: "/mnt", files: true, refused: "start: --working-dir: the files of --files lie in each task's own folder on spark; give one of the two"},
+		{
+			backend: "yarn", given: "data",
+			refused: "start: --working-dir data: on yarn it must be absolute, a folder that every executor has",
+		},
+		{
+			backend: "spark", given: "/mnt", files: true,
+			refused: "start: --working-dir: the files of --files lie in each task's own folder on spark; give one of the two",
+		},
 	} {
 		d := newFakeDrivers(t)
 		s := newTestSession(t, d, "")
@@ -45,7 +51,8 @@ func TestWorkingDirOption(t *testing.T) {
 			continue
 		}
 		f.mu.Lock()
-		if err != nil || len(f.starts) != 1 || f.starts[0].GetOptions().GetStartIn() != tt.want || f.starts[0].GetOptions().GetWorkingDir() != "/work/dir" {
+		if err != nil || len(f.starts) != 1 || f.starts[0].GetOptions().GetStartIn() != tt.want ||
+			f.starts[0].GetOptions().GetWorkingDir() != "/work/dir" {
 			t.Errorf("%s on %s asks for %v: %v", line, tt.backend, f.starts, err)
 		}
 		f.mu.Unlock()
@@ -61,7 +68,9 @@ func TestWorkingDirIsAskedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newTestSession(t, newFakeDrivers(t), "")
-	for _, line := range []string{"reserve", "start main_fun", "start " + dir + "/train.py", "start --again", "tensorboard --logdir logs"} {
+	for _, line := range []string{
+		"reserve", "start main_fun", "start " + dir + "/train.py", "start --again", "tensorboard --logdir logs",
+	} {
 		py := &fakePython{}
 		if _, err := s.RunLine(t.Context(), line, nil, newRecord(), py); err != nil {
 			t.Fatalf("%s: %v", line, err)

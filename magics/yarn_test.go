@@ -17,11 +17,14 @@ func TestHadoopOfTheNotebook(t *testing.T) {
 		want     map[string]string
 	}{
 		{"of the process", nil, map[string]string{"queue": "ml", "conf-dir": "/of/the/process", "user": "ana"}},
-		{"of the notebook", map[string]string{"env HADOOP_CONF_DIR": "/of/a/cell"}, map[string]string{"queue": "ml", "conf-dir": "/of/a/cell", "user": "ana"}},
+		{"of the notebook", map[string]string{"env HADOOP_CONF_DIR": "/of/a/cell"}, map[string]string{
+			"queue": "ml", "conf-dir": "/of/a/cell", "user": "ana",
+		}},
 	} {
 		d := newFakeDrivers(t)
 		s := newTestSession(t, d, "")
-		if _, err := runCode(t.Context(), s, "%tfcluster reserve --backend yarn --queue ml --name y", newRecord(), &fakePython{names: tt.notebook}); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster reserve --backend yarn --queue ml --name y", newRecord(),
+			&fakePython{names: tt.notebook}); err != nil {
 			t.Fatal(err)
 		}
 		if r := d.get("y").request; !maps.Equal(r.GetEngine(), tt.want) {

@@ -53,7 +53,8 @@ type Board struct {
 }
 
 // errClosed is the error of an Open that was interrupted by Close.
-var errClosed = errors.New("TensorBoard was stopped while it started, because the cluster was released or its driver ended")
+var errClosed = errors.New(
+	"TensorBoard was stopped while it started, because the cluster was released or its driver ended")
 
 // Address is the address of an open board.
 type Address struct {
@@ -91,7 +92,8 @@ func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.python == "" {
-		return Address{}, errors.New("no Python with the package tensorboard is known: pip install tensorboard, or set TFCLUSTER_TENSORBOARD_PYTHON to one that has it")
+		return Address{}, errors.New("no Python with the package tensorboard is known: pip install tensorboard, " +
+			"or set TFCLUSTER_TENSORBOARD_PYTHON to one that has it")
 	}
 	if b.process != nil && (b.process.logdir != logdir || b.process.ended()) {
 		b.process.stop()
@@ -117,7 +119,8 @@ func (b *Board) address() Address {
 }
 
 // ErrNoLines is the error of Lines if the board has no handler for them.
-var ErrNoLines = errors.New("this cluster's driver does not serve the lines of tasks to browsers: %tfcluster logs shows them")
+var ErrNoLines = errors.New(
+	"this cluster's driver does not serve the lines of tasks to browsers: %tfcluster logs shows them")
 
 // Lines starts the proxy, without TensorBoard, and returns the address below which lines are served.
 func (b *Board) Lines() (Address, error) {
@@ -294,7 +297,8 @@ func logCause(log string) string {
 		last = ": " + string(b[bytes.LastIndexByte(b, '\n')+1:])
 	}
 	if strings.Contains(last, "No module named") { // pkg_resources is another requirement
-		return last + `; "pip install tensorboard 'setuptools<81'" there, or start Jupyter with TFCLUSTER_TENSORBOARD_PYTHON set to another Python, and reserve again`
+		return last + `; "pip install tensorboard 'setuptools<81'" there, ` +
+			`or start Jupyter with TFCLUSTER_TENSORBOARD_PYTHON set to another Python, and reserve again`
 	}
 	return last + "; %tfcluster doctor checks that Python"
 }

@@ -113,7 +113,8 @@ func TestBoard(t *testing.T) {
 	logs := t.TempDir()
 
 	first := open(t, b, logs)
-	if want := fmt.Sprintf("tfcluster/brave-otter/%s/", b.token); first.Path != want || first.Logdir != logs || first.ID == "" || strings.Contains(first.Path, first.ID) {
+	if want := fmt.Sprintf("tfcluster/brave-otter/%s/", b.token); first.Path != want || first.Logdir != logs ||
+		first.ID == "" || strings.Contains(first.Path, first.ID) {
 		t.Errorf("address %+v, want the path %s", first, want)
 	}
 	if got := logdirShown(t, dir, first); got != logs {
@@ -131,14 +132,16 @@ func TestBoard(t *testing.T) {
 
 	t.Run("page", func(t *testing.T) {
 		resp, body := get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix))
-		if resp.StatusCode != 200 || !strings.Contains(body, "./font-roboto/") || strings.Contains(body, "url(/font-roboto/") {
+		if resp.StatusCode != 200 || !strings.Contains(body, "./font-roboto/") ||
+			strings.Contains(body, "url(/font-roboto/") {
 			t.Errorf("the page: %d, %d bytes, fonts not relative", resp.StatusCode, len(body))
 		}
 		if p := resp.Header.Get("Content-Security-Policy"); !strings.HasSuffix(p, "; frame-ancestors 'self'") {
 			t.Errorf("policy %q", p)
 		}
 		checkHardened(t, "the page", resp)
-		resp, _ = get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix)+"data/plugin/scalars/tags")
+		resp, _ = get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix)+
+			"data/plugin/scalars/tags")
 		if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || !strings.HasPrefix(p, "sandbox; ") {
 			t.Errorf("data of a plugin: %d, policy %q", resp.StatusCode, p)
 		}
@@ -148,7 +151,8 @@ func TestBoard(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-b.process.done
-		if resp, body := get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(first.Path, Prefix)); resp.StatusCode != 502 {
+		if resp, body := get(t, unixClient(t, startBroker(t, dir)),
+			strings.TrimPrefix(first.Path, Prefix)); resp.StatusCode != 502 {
 			t.Errorf("while it is dead: %d %q", resp.StatusCode, body)
 		}
 		if again := open(t, b, logs); again != first {

@@ -25,7 +25,8 @@ func Broker(ctx context.Context, socket, dir string) error {
 	parent := os.Getppid()
 	ln, err := unixsock.Listen(socket)
 	if err != nil {
-		return fmt.Errorf("open the socket that jupyter-server-proxy has named: %w; reload the page, which starts this again", err)
+		return fmt.Errorf("open the socket that jupyter-server-proxy has named: %w; reload the page, which starts this again",
+			err)
 	}
 	server := &http.Server{Handler: route(dir), ReadHeaderTimeout: 10 * time.Second}
 	ctx, cancel := context.WithCancel(ctx)
@@ -103,7 +104,8 @@ func route(dir string) http.Handler {
 			Transport:      transport,
 			ModifyResponse: func(r *http.Response) error { withoutHardened(r); return nil },
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-				http.Error(w, "this cluster's TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again", http.StatusBadGateway)
+				http.Error(w, "this cluster's TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again",
+					http.StatusBadGateway)
 			},
 		}
 		proxy.ServeHTTP(w, r)

@@ -27,7 +27,8 @@ func TestBrokerProcess(t *testing.T) {
 // jupyter-server-proxy does, and lives until it is killed.
 func jupyterServer(t *testing.T, socket string) (server *exec.Cmd, broker int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `"$0" "$@" >&2 & echo $!; wait; read _`, os.Args[0], "-test.run=^TestBrokerProcess$")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `"$0" "$@" >&2 & echo $!; wait; read _`, os.Args[0],
+		"-test.run=^TestBrokerProcess$")
 	cmd.Env = append(os.Environ(), "TFCLUSTER_TEST_BROKER="+socket)
 	_, err := cmd.StdinPipe() // which read waits for
 	if err != nil {

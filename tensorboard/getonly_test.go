@@ -26,7 +26,8 @@ func TestGetOnly(t *testing.T) {
 		fmt.Fprintf(w, "%s %s %s %q %v", r.Method, r.URL.RequestURI(), r.Header.Get("Content-Type"), body, err)
 	}))
 	serveUnix(t, filepath.Join(dir, SocketName), NewProxy(testSecret, filepath.Join(dir, "tb.sock"), nil))
-	page := httptest.NewServer(GetOnly("/tensorboard/", Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}))
+	page := httptest.NewServer(
+		GetOnly("/tensorboard/", Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}))
 	t.Cleanup(page.Close)
 	query := func(body, kind string) string {
 		safe := base64.RawURLEncoding.EncodeToString
@@ -40,8 +41,15 @@ func TestGetOnly(t *testing.T) {
 		{"/tensorboard/", 200, `<html><head><script src="` + getOnlyName + `"></script><title>`},
 		{"/tensorboard/" + getOnlyName, 200, "XMLHttpRequest.prototype"},
 		{"/tensorboard/data/runs?a=b", 200, `GET /data/runs?a=b  "" <nil>`},
-		{"/tensorboard/data/plugin/timeseries/timeSeries?x=1&" + query("requests=[é]&n", "application/x-www-form-urlencoded;charset=UTF-8"), 200, `POST /data/plugin/timeseries/timeSeries?x=1 application/x-www-form-urlencoded;charset=UTF-8 "requests=[é]&n" <nil>`},
-		{"/tensorboard/data/plugin/hparams/experiment?" + query("{}", "text/plain"), 200, `POST /data/plugin/hparams/experiment text/plain "{}" <nil>`},
+		{
+			"/tensorboard/data/plugin/timeseries/timeSeries?x=1&" +
+				query("requests=[é]&n", "application/x-www-form-urlencoded;charset=UTF-8"), 200,
+			`POST /data/plugin/timeseries/timeSeries?x=1 application/x-www-form-urlencoded;charset=UTF-8 "requests=[é]&n" <nil>`,
+		},
+		{
+			"/tensorboard/data/plugin/hparams/experiment?" + query("{}", "text/plain"), 200,
+			`POST /data/plugin/hparams/experiment text/plain "{}" <nil>`,
+		},
 		{"/tensorboard/data/runs?" + bodyKey + "=*", 200, `GET /data/runs?` + bodyKey + `=*  "" <nil>`},
 		{"/elsewhere", 404, "404"},
 	} {

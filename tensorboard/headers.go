@@ -37,7 +37,8 @@ func sandboxOf(name, contentType string) string {
 		return ""
 	case err != nil:
 		return "sandbox"
-	case kind == "text/html" && path.Ext(name) == ".html", kind == "text/css", strings.HasSuffix(kind, "javascript"), kind == "application/wasm":
+	case kind == "text/html" && path.Ext(name) == ".html", kind == "text/css", strings.HasSuffix(kind, "javascript"),
+		kind == "application/wasm":
 		return ""
 	case kind == "text/html": // a plugin may show it in a frame, with scripts, but without the notebook's origin
 		return "sandbox allow-scripts"

@@ -30,7 +30,8 @@ func TestEveryResponseIsHardened(t *testing.T) {
 	}))
 	client := unixClient(t, socket)
 	for path, code := range map[string]int{
-		testSecret: 200, testSecret + "own": 200, testSecret[:len(testSecret)-1]: 308, "/brave-otter/0/": 404, "/gone/" + testToken + "/": 404, "/": 404,
+		testSecret: 200, testSecret + "own": 200, testSecret[:len(testSecret)-1]: 308, "/brave-otter/0/": 404, "/gone/" +
+			testToken + "/": 404, "/": 404,
 	} {
 		resp, _ := get(t, client, path)
 		if resp.StatusCode != code {
@@ -40,8 +41,9 @@ func TestEveryResponseIsHardened(t *testing.T) {
 	}
 	dir := socketDir(t) // where nothing listens
 	for what, h := range map[string]http.Handler{
-		"the proxy without TensorBoard":   NewProxy(testSecret, filepath.Join(dir, "tb.sock"), nil),
-		"GetOnly without TensorBoard":     GetOnly(testSecret, Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}),
+		"the proxy without TensorBoard": NewProxy(testSecret, filepath.Join(dir, "tb.sock"), nil),
+		"GetOnly without TensorBoard": GetOnly(testSecret,
+			Address{Path: Prefix + testSecret, Socket: filepath.Join(dir, SocketName)}),
 		"the broker without a live proxy": route(filepath.Dir(dir)),
 	} {
 		w := httptest.NewRecorder()
@@ -66,19 +68,20 @@ func TestDataOfRunsIsSandboxed(t *testing.T) {
 	})))
 	for path, want := range map[string]string{
 		"?type=text/html": self,
-		"data/plugin_entry.html?name=projector&type=text/html":            self,
-		"data/plugin/projector/projector_binary.html?type=text/html":      self,
-		"data/plugin/profile/index.js?type=text/javascript":               self,
-		"data/plugin/profile/a.css?type=text/css":                         self,
-		"data/runs?type=application/json":                                 self,
-		"data/plugin/images/individualImage?type=image/svg%2Bxml":         "sandbox; " + self,
-		"data/plugin/images/individualImage?type=image/png":               "sandbox; " + self,
-		"data/plugin/hparams/download_data?type=text/csv":                 "sandbox; " + self,
-		"data/plugin/x/raw?type=application/xhtml%2Bxml":                  "sandbox; " + self,
-		"data/plugin/x/raw?type=":                                         "sandbox; " + self,
-		"data/plugin/x/raw?type=text/html%3B%20charset=utf-8":             "sandbox allow-scripts; " + self,
-		"data/plugin/x/raw.html?type=image/svg%2Bxml":                     "sandbox; " + self,
-		"data/plugin/x/raw?own=1&type=text/html":                          "default-src 'self'; sandbox allow-scripts; " + self,
+		"data/plugin_entry.html?name=projector&type=text/html":       self,
+		"data/plugin/projector/projector_binary.html?type=text/html": self,
+		"data/plugin/profile/index.js?type=text/javascript":          self,
+		"data/plugin/profile/a.css?type=text/css":                    self,
+		"data/runs?type=application/json":                            self,
+		"data/plugin/images/individualImage?type=image/svg%2Bxml":    "sandbox; " + self,
+		"data/plugin/images/individualImage?type=image/png":          "sandbox; " + self,
+		"data/plugin/hparams/download_data?type=text/csv":            "sandbox; " + self,
+		"data/plugin/x/raw?type=application/xhtml%2Bxml":             "sandbox; " + self,
+		"data/plugin/x/raw?type=":                                    "sandbox; " + self,
+		"data/plugin/x/raw?type=text/html%3B%20charset=utf-8":        "sandbox allow-scripts; " + self,
+		"data/plugin/x/raw.html?type=image/svg%2Bxml":                "sandbox; " + self,
+		"data/plugin/x/raw?own=1&type=text/html": "default-src 'self'; sandbox allow-scripts; " +
+			self,
 		"data/plugin/x/raw?own=1&type=TEXT/HTML%3B%20charset=%22utf-8%3B": "default-src 'self'; sandbox; " + self,
 	} {
 		resp, _ := get(t, client, testSecret+path)

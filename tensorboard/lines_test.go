@@ -14,7 +14,8 @@ import (
 func TestLines(t *testing.T) {
 	t.Parallel()
 	dir := socketDir(t)
-	lines := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RequestURI()) })
+	lines := http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RequestURI()) })
 	b := New("brave-otter", findTensorBoard(t), filepath.Join(dir, "brave-otter"), filepath.Join(dir, "log"), lines)
 	t.Cleanup(func() {
 		if err := b.Close(context.Background()); err != nil {
@@ -29,7 +30,9 @@ func TestLines(t *testing.T) {
 	check := func(when string, board int) {
 		t.Helper()
 		base := strings.TrimPrefix(at.Path, Prefix)
-		for path, want := range map[string]string{"lines?run=3": "/lines?run=3", "lines/live": "/lines/live", "lines/a%2Fb": "/lines/a%2Fb"} {
+		for path, want := range map[string]string{
+			"lines?run=3": "/lines?run=3", "lines/live": "/lines/live", "lines/a%2Fb": "/lines/a%2Fb",
+		} {
 			if resp, body := get(t, client, base+path); resp.StatusCode != http.StatusOK || body != want {
 				t.Errorf("%s, %s: %d %q, want %q", when, path, resp.StatusCode, body, want)
 			}
@@ -66,7 +69,8 @@ func TestNoLines(t *testing.T) {
 		t.Error("it serves lines")
 	}
 	a := open(t, b, dir)
-	if resp, _ := get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(a.Path, Prefix)+"lines"); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := get(t, unixClient(t, startBroker(t, dir)), strings.TrimPrefix(a.Path, Prefix)+
+		"lines"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("lines: %d", resp.StatusCode)
 	}
 	if err := b.Stop(); err != nil {

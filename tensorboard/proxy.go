@@ -44,7 +44,8 @@ func NewProxy(secretPath, socket string, lines http.Handler) http.Handler {
 		Transport:      unixTransport(socket),
 		ModifyResponse: rewritePage,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again", http.StatusBadGateway)
+			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again",
+				http.StatusBadGateway)
 		},
 		FlushInterval: 100 * time.Millisecond,
 	}
@@ -79,7 +80,8 @@ func removeCredentials(r *http.Request) {
 	if given := strings.Join(r.Header.Values(protocols), ","); strings.Contains(given, ".token.") {
 		var kept []string
 		for p := range strings.SplitSeq(given, ",") {
-			if p = strings.TrimSpace(p); !strings.Contains(p, ".token.") { // JupyterLab's is v1.token.websocket.jupyter.org.TOKEN
+			// JupyterLab's is v1.token.websocket.jupyter.org.TOKEN.
+			if p = strings.TrimSpace(p); !strings.Contains(p, ".token.") {
 				kept = append(kept, p)
 			}
 		}
@@ -106,7 +108,10 @@ func hasSecretPrefix(path, secret string) bool {
 func rewritePage(r *http.Response) error {
 	withoutHardened(r)
 	var policy []string
-	for _, p := range []string{r.Header.Get("Content-Security-Policy"), sandboxOf(r.Request.URL.Path, r.Header.Get("Content-Type")), "frame-ancestors 'self'"} {
+	for _, p := range []string{
+		r.Header.Get("Content-Security-Policy"), sandboxOf(r.Request.URL.Path, r.Header.Get("Content-Type")),
+		"frame-ancestors 'self'",
+	} {
 		if p = strings.TrimSuffix(strings.TrimSpace(p), ";"); p != "" {
 			policy = append(policy, p)
 		}
@@ -114,7 +119,8 @@ func rewritePage(r *http.Response) error {
 	r.Header.Set("Content-Security-Policy", strings.Join(policy, "; "))
 	r.Header.Del("Set-Cookie")
 	encoding := r.Header.Get("Content-Encoding")
-	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || encoding != "" && encoding != "identity" {
+	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") ||
+		encoding != "" && encoding != "identity" {
 		return nil
 	}
 	const most = 32 << 20
@@ -126,7 +132,8 @@ func rewritePage(r *http.Response) error {
 		return fmt.Errorf("read TensorBoard's page: %w", err)
 	}
 	if len(body) > most {
-		return errors.New("its page is too large to be TensorBoard's: check the package tensorboard in TFCLUSTER_TENSORBOARD_PYTHON")
+		return errors.New(
+			"its page is too large to be TensorBoard's: check the package tensorboard in TFCLUSTER_TENSORBOARD_PYTHON")
 	}
 	body = bytes.ReplaceAll(body, []byte("url(/font-roboto/"), []byte("url(./font-roboto/"))
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -158,8 +158,9 @@ func TestWhoMayAsk(t *testing.T) {
 		"/":                                                      {404, "404 page not found\n"},
 		"/../brave-otter/" + testToken + "/":                     {404, "404 page not found\n"},
 		"/%2e%2e/" + testToken + "/":                             {404, "404 page not found\n"},
-		"/a%2Fb/" + testToken + "/":                              {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
-		"/gone/" + testToken + "/":                               {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
+		"/a%2Fb/" + testToken +
+			"/": {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
+		"/gone/" + testToken + "/": {404, "this cluster's TensorBoard is gone: %tfcluster tensorboard opens another\n"},
 	} {
 		resp, body := get(t, client, path)
 		if resp.StatusCode != want.status || body != want.body {
@@ -175,7 +176,8 @@ func TestCredentialsGoNoFurther(t *testing.T) {
 		seen <- r.Clone(context.Background())
 		http.SetCookie(w, &http.Cookie{Name: "theirs", Value: "1"})
 	})))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://jupyter"+testSecret+"?token=secret&run=a%2Fb", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://jupyter"+testSecret+
+		"?token=secret&run=a%2Fb", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,8 @@ func TestCredentialsGoNoFurther(t *testing.T) {
 	r.Header.Set("X-Kept", "yes")
 	resp, _ := do(t, client, r)
 	got := <-seen
-	if h := got.Header; h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("X-XSRFToken") != "" || h.Get("Referer") != "" || h.Get("Sec-WebSocket-Protocol") != "v1.plugin" || h.Get("X-Kept") != "yes" {
+	if h := got.Header; h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("X-XSRFToken") != "" ||
+		h.Get("Referer") != "" || h.Get("Sec-WebSocket-Protocol") != "v1.plugin" || h.Get("X-Kept") != "yes" {
 		t.Errorf("TensorBoard was sent %v", h)
 	}
 	if q := got.URL.RawQuery; q != "run=a%2Fb" {
@@ -225,7 +228,8 @@ func TestFontAddressesBecomeRelative(t *testing.T) {
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.URL.Path == "/" {
 			t.Error("the page was asked for compressed")
 		}
-		w.Header().Set("Content-Type", map[string]string{"/": "text/html; charset=utf-8", "/x.js": "text/javascript"}[r.URL.Path])
+		w.Header().Set("Content-Type",
+			map[string]string{"/": "text/html; charset=utf-8", "/x.js": "text/javascript"}[r.URL.Path])
 		w.Header().Set("Content-Encoding", "identity") // as TensorBoard says
 		_, _ = io.WriteString(w, page)
 	})))
@@ -247,7 +251,8 @@ func TestMissingSlash(t *testing.T) {
 	client := unixClient(t, socket)
 	const base = "/user/ana/tfcluster"
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inner, err := http.NewRequestWithContext(r.Context(), r.Method, "http://broker"+strings.TrimPrefix(r.URL.String(), base), nil)
+		inner, err := http.NewRequestWithContext(r.Context(), r.Method, "http://broker"+
+			strings.TrimPrefix(r.URL.String(), base), nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -260,7 +265,8 @@ func TestMissingSlash(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(hub.Close)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, hub.URL+base+strings.TrimSuffix(testSecret, "/")+"?x=1", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, hub.URL+base+strings.TrimSuffix(testSecret, "/")+
+		"?x=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +330,8 @@ func TestBackendGone(t *testing.T) {
 	}
 	serveUnix(t, filepath.Join(board, SocketName), NewProxy(testSecret, filepath.Join(board, "tb.sock"), nil))
 	client := unixClient(t, startBroker(t, dir))
-	if resp, body := get(t, client, testSecret); resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "%tfcluster tensorboard") {
+	if resp, body := get(t, client, testSecret); resp.StatusCode != http.StatusBadGateway ||
+		!strings.Contains(body, "%tfcluster tensorboard") {
 		t.Errorf("without TensorBoard: %d %q", resp.StatusCode, body)
 	}
 	stale := filepath.Join(dir, "stale")
@@ -334,7 +341,8 @@ func TestBackendGone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(stale, SocketName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if resp, body := get(t, client, "/stale/"+testToken+"/"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "does not answer") {
+	if resp, body := get(t, client, "/stale/"+testToken+"/"); resp.StatusCode != http.StatusBadGateway ||
+		!strings.Contains(body, "does not answer") {
 		t.Errorf("with a dead socket: %d %q", resp.StatusCode, body)
 	}
 }

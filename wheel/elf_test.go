@@ -31,7 +31,8 @@ func newer(symbol string) bool {
 func TestNewer(t *testing.T) {
 	t.Parallel()
 	for symbol, want := range map[string]bool{
-		"GLIBC_2.2.5": false, "GLIBC_2.17": false, "GLIBC_2.18": true, "GLIBC_2.34": true, "GLIBC_3.0": true, "GLIBC_PRIVATE": true, "GCC_3.0": true,
+		"GLIBC_2.2.5": false, "GLIBC_2.17": false, "GLIBC_2.18": true, "GLIBC_2.34": true, "GLIBC_3.0": true,
+		"GLIBC_PRIVATE": true, "GCC_3.0": true,
 	} {
 		if got := newer(symbol); got != want {
 			t.Errorf("newer(%s) is %v", symbol, got)
@@ -169,7 +170,8 @@ func TestProgramOpensNVML(t *testing.T) {
 	executable.Write(t, program, read(t, open(t, wheel(t)), "/scripts/tfcluster"))
 	run := func(libraries string) string {
 		cmd := exec.CommandContext(t.Context(), program, "gpus", "--json")
-		cmd.Env = append(os.Environ(), "PATH="+dir, "LD_LIBRARY_PATH="+libraries, "TFCLUSTER_HOME="+filepath.Join(dir, "home"))
+		cmd.Env = append(os.Environ(), "PATH="+dir, "LD_LIBRARY_PATH="+libraries, "TFCLUSTER_HOME="+
+			filepath.Join(dir, "home"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("tfcluster gpus: %v\n%s", err, out)
@@ -189,7 +191,8 @@ func TestProgramOpensNVML(t *testing.T) {
 	if err := os.WriteFile(source, []byte(driver), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), compiler, "-w", "-shared", "-fPIC", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), source)
+	cmd := exec.CommandContext(t.Context(), compiler, "-w", "-shared", "-fPIC", "-o",
+		filepath.Join(dir, "libnvidia-ml.so.1"), source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}

@@ -22,13 +22,15 @@ func write(t *testing.T, path, content string) {
 // TestLaunchInterpreter: the kernel runs the Python that pip installed it for, and not that of Jupyter.
 func TestLaunchInterpreter(t *testing.T) {
 	t.Parallel()
-	found, err := exec.Command("python3", "-c", "import sys, venv; print(sys.executable, 'python%d.%d' % sys.version_info[:2])").Output()
+	found, err := exec.Command("python3", "-c",
+		"import sys, venv; print(sys.executable, 'python%d.%d' % sys.version_info[:2])").Output()
 	if err != nil {
 		t.Skip("missing: python3 with venv")
 	}
 	jupyter, own, _ := strings.Cut(strings.TrimSpace(string(found)), " ")
 	apart := filepath.Join(t.TempDir(), "jupyter")
-	if out, err := exec.CommandContext(t.Context(), jupyter, "-m", "venv", "--without-pip", apart).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), jupyter, "-m", "venv", "--without-pip",
+		apart).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	environment := filepath.Join(apart, "bin", "python")
@@ -38,15 +40,32 @@ func TestLaunchInterpreter(t *testing.T) {
 		files         []string
 		want          string // relative to the prefix, or absolute
 	}{
-		{"an environment", jupyter, []string{"pyvenv.cfg", "bin/python", "lib/python3.99/site-packages/tfcluster/x"}, "bin/python"},
+		{"an environment", jupyter, []string{
+			"pyvenv.cfg", "bin/python", "lib/python3.99/site-packages/tfcluster/x",
+		}, "bin/python"},
 		{"conda", jupyter, []string{"conda-meta/history", "bin/python"}, "bin/python"},
-		{"for another Python of this prefix", jupyter, []string{"bin/python", "bin/python3.99", "lib/python3.99/site-packages/tfcluster/x"}, "bin/python3.99"},
-		{"for a Python of PATH", jupyter, []string{"path/bin/python3.99", "lib/python3.99/dist-packages/tfcluster/x"}, "path/bin/python3.99"},
-		{"in lib64", jupyter, []string{"path/bin/python3.99", "lib64/python3.99/site-packages/tfcluster/x"}, "path/bin/python3.99"},
-		{"not for an environment of PATH", jupyter, []string{"path/pyvenv.cfg", "path/bin/python3.99", "lib/python3.99/site-packages/tfcluster/x"}, jupyter},
-		{"for the newest of two", jupyter, []string{"bin/python3.98", "bin/python3.100", "lib/python3.98/site-packages/tfcluster/x", "lib/python3.100/site-packages/tfcluster/x"}, "bin/python3.100"},
-		{"for Jupyter's Python", jupyter, []string{"bin/python3.99", "lib/python3.99/site-packages/tfcluster/x", "lib/" + own + "/site-packages/tfcluster/x"}, jupyter},
-		{"for the Python behind Jupyter's environment", environment, []string{"path/bin/" + own, "lib/" + own + "/site-packages/tfcluster/x"}, "base"},
+		{"for another Python of this prefix", jupyter, []string{
+			"bin/python", "bin/python3.99", "lib/python3.99/site-packages/tfcluster/x",
+		}, "bin/python3.99"},
+		{"for a Python of PATH", jupyter, []string{
+			"path/bin/python3.99", "lib/python3.99/dist-packages/tfcluster/x",
+		}, "path/bin/python3.99"},
+		{"in lib64", jupyter, []string{
+			"path/bin/python3.99", "lib64/python3.99/site-packages/tfcluster/x",
+		}, "path/bin/python3.99"},
+		{"not for an environment of PATH", jupyter, []string{
+			"path/pyvenv.cfg", "path/bin/python3.99", "lib/python3.99/site-packages/tfcluster/x",
+		}, jupyter},
+		{"for the newest of two", jupyter, []string{
+			"bin/python3.98", "bin/python3.100", "lib/python3.98/site-packages/tfcluster/x",
+			"lib/python3.100/site-packages/tfcluster/x",
+		}, "bin/python3.100"},
+		{"for Jupyter's Python", jupyter, []string{
+			"bin/python3.99", "lib/python3.99/site-packages/tfcluster/x", "lib/" + own + "/site-packages/tfcluster/x",
+		}, jupyter},
+		{"for the Python behind Jupyter's environment", environment, []string{
+			"path/bin/" + own, "lib/" + own + "/site-packages/tfcluster/x",
+		}, "base"},
 		{"for a Python that is not there", jupyter, []string{"lib/python3.99/site-packages/tfcluster/x"}, jupyter},
 		{"without a package", jupyter, []string{"bin/python3.99", "lib/python3.99/site-packages/other/x"}, jupyter},
 	} {
@@ -72,7 +91,8 @@ func TestLaunchInterpreter(t *testing.T) {
 			want := tt.want
 			switch {
 			case want == "base": // by any path: the interpreter that made the environment
-				base, err := exec.CommandContext(t.Context(), jupyter, "-c", "import os, sys; print(os.path.join(sys.base_prefix, 'bin', 'python%d.%d' % sys.version_info[:2]))").Output()
+				base, err := exec.CommandContext(t.Context(), jupyter, "-c",
+					"import os, sys; print(os.path.join(sys.base_prefix, 'bin', 'python%d.%d' % sys.version_info[:2]))").Output()
 				if err != nil {
 					t.Fatal(err)
 				}

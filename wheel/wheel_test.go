@@ -161,7 +161,8 @@ func TestContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the wheel has\n%s\nwant what contents.txt lists; if this is right: go test ./wheel -run Contents -update", got)
+		t.Errorf("the wheel has\n%s\nwant what contents.txt lists; if this is right: go test ./wheel -run Contents -update",
+			got)
 	}
 }
 
@@ -216,14 +217,16 @@ func TestMetadata(t *testing.T) {
 	metadata := string(read(t, z, "/METADATA"))
 	for _, want := range []string{
 		"Version: " + version(t), "License-Expression: Apache-2.0", "License-File: LICENSE", "Requires-Python: >=3.11",
-		"Requires-Dist: cloudpickle", "Requires-Dist: ipykernel", "Requires-Dist: jupyter-server-proxy>=4.2", "Requires-Dist: pyarrow",
-		"Provides-Extra: jax", "Provides-Extra: spark", "Provides-Extra: tensorflow", "Provides-Extra: torch", "Description-Content-Type: text/markdown",
+		"Requires-Dist: cloudpickle", "Requires-Dist: ipykernel", "Requires-Dist: jupyter-server-proxy>=4.2",
+		"Requires-Dist: pyarrow", "Provides-Extra: jax", "Provides-Extra: spark", "Provides-Extra: tensorflow",
+		"Provides-Extra: torch", "Description-Content-Type: text/markdown",
 	} {
 		if !strings.Contains(metadata, "\n"+want+"\n") {
 			t.Errorf("METADATA has no line %q", want)
 		}
 	}
-	if got, want := string(read(t, z, "/entry_points.txt")), "[jupyter_serverproxy_servers]\ntfcluster = tfcluster.serverproxy:broker\n"; got != want {
+	if got, want := string(read(t, z, "/entry_points.txt")),
+		"[jupyter_serverproxy_servers]\ntfcluster = tfcluster.serverproxy:broker\n"; got != want {
 		t.Errorf("entry points: %q, want %q", got, want)
 	}
 	if got := string(read(t, z, "/WHEEL")); !strings.Contains(got, "\nTag: py3-none-manylinux_2_17_"+arch+"\n") {
@@ -237,7 +240,8 @@ func TestMetadata(t *testing.T) {
 		t.Fatalf("the SBOM: %v, %q", err, bom.BomFormat)
 	}
 	for _, want := range []string{"std", "google.golang.org/grpc", "github.com/NVIDIA/go-nvml"} {
-		if i := slices.IndexFunc(bom.Components, func(c struct{ Name, Version string }) bool { return c.Name == want && c.Version != "" }); i < 0 {
+		if i := slices.IndexFunc(bom.Components,
+			func(c struct{ Name, Version string }) bool { return c.Name == want && c.Version != "" }); i < 0 {
 			t.Errorf("the SBOM has no %s", want)
 		}
 	}
@@ -257,7 +261,8 @@ func TestExtras(t *testing.T) {
 		t.Fatal(err)
 	}
 	for extra, in := range map[string]struct{ file, only string }{
-		"spark": {"spark", ""}, "torch": {"torch", "torch"}, "jax": {"jax", ""}, "tensorflow": {"main", "tensorflow keras tensorboard setuptools"},
+		"spark": {"spark", ""}, "torch": {"torch", "torch"}, "jax": {"jax", ""},
+		"tensorflow": {"main", "tensorflow keras tensorboard setuptools"},
 	} {
 		_, list, found := strings.Cut(string(project), "\n"+extra+" = [")
 		list, _, closed := strings.Cut(list, "]")
@@ -298,7 +303,8 @@ func TestOneVersion(t *testing.T) {
 	if err := json.Unmarshal(b, &extension); err != nil {
 		t.Fatal(err)
 	}
-	number := regexp.MustCompile(`^(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?$`) // PEP 440, without a local version
+	// PEP 440, without a local version.
+	number := regexp.MustCompile(`^(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?$`)
 	if !number.MatchString(version(t)) || !strings.HasPrefix(version(t), extension.Version) {
 		t.Errorf("VERSION is %s, want one as in PEP 440; jupyter-ext/package.json has %s", version(t), extension.Version)
 	}
@@ -311,7 +317,8 @@ func TestKernelspec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := kernel.NewSpec("Python 3 (TFCluster)", []string{"python", "{resource_dir}/launch.py", "-f", "{connection_file}"}, nil).JSON()
+	want, err := kernel.NewSpec("Python 3 (TFCluster)",
+		[]string{"python", "{resource_dir}/launch.py", "-f", "{connection_file}"}, nil).JSON()
 	if err != nil || string(got) != string(want) {
 		t.Errorf("kernel.json:\n%s\nwant:\n%s\n%v", got, want, err)
 	}

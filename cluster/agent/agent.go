@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -172,7 +171,9 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	}
 }
 
-func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
+func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
+	log *slog.Logger,
+) (*Agent, *grpc.ClientConn, error) {
 	folders, identity := cfg.GetFolders(), cfg.GetIdentity()
 	if err := prepareFolder(folders.GetRuntimeDir()); err != nil {
 		return nil, nil, fmt.Errorf("make the folder for this executor's sockets: %w", err)
@@ -185,10 +186,11 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	incarnation := make([]byte, 8)
 	_, _ = rand.Read(incarnation) // never fails
 	a := &Agent{
-		cfg: cfg, self: self{version: version, incarnation: hex.EncodeToString(incarnation)}, log: log, runs: map[int32]*run{},
-		gpus: heldGPUs{held: &gpu.Held{}},
+		cfg: cfg, self: self{version: version, incarnation: hex.EncodeToString(incarnation)}, log: log,
+		runs: map[int32]*run{}, gpus: heldGPUs{held: &gpu.Held{}},
 		driver: presence{
-			beat: defaultHeartbeat, grace: millis(cfg.GetTimeouts().GetOrphanGraceMillis()), idle: millis(cfg.GetTimeouts().GetIdleMillis()),
+			beat: defaultHeartbeat, grace: millis(cfg.GetTimeouts().GetOrphanGraceMillis()),
+			idle: millis(cfg.GetTimeouts().GetIdleMillis()),
 		},
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
@@ -198,13 +200,17 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
 	a.disk.shipped = &shippedFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	address.open = a.hdfs
-	a.link = &link{client: client, feeds: clusterpb.NewFeedsClient(conn), groups: clusterpb.NewGroupsClient(conn), handler: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
-		if address.resolve(ctx) {
-			conn.ResetConnectBackoff()
-		}
-	}}
+	a.link = &link{
+		client: client, feeds: clusterpb.NewFeedsClient(conn), groups: clusterpb.NewGroupsClient(conn), handler: a,
+		logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
+			if address.resolve(ctx) {
+				conn.ResetConnectBackoff()
+			}
+		},
+	}
 	b := &environmentFetcher{
-		environments: ship.Environments{Dir: environmentsIn(), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
+		environments: ship.Environments{Dir: environmentsIn(), Host: a.self.host}, blobs: a.disk.blobs,
+		python: cfg.GetPython(), send: a.link.send,
 	}
 	a.python.Fetch = b.fetch
 	if err := a.openFiles(client); err != nil {
@@ -229,25 +235,6 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	return a, conn, nil
 }
 
-// prepareFolder creates the folder for sockets with mode 0700, or checks that this user owns
-// it.
-func prepareFolder(dir string) error {
-	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
-		return fmt.Errorf("%s is longer than %d bytes, so a unix socket below it cannot be opened: give Spark or YARN a shorter folder for its work (spark.local.dir, yarn.nodemanager.local-dirs)", dir, limit)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
-		return fmt.Errorf("%s is a link or a file, or belongs to another user: remove it, and tfcluster makes a folder of its own there", dir)
-	}
-	return os.Chmod(dir, 0o700)
-}
-
 // dial returns a connection to the coordinator, which is opened at the first call.
 func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, error) {
 	secure, err := identityTLS(cfg.GetIdentity())
@@ -259,7 +246,9 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, erro
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(address.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+			},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
@@ -279,7 +268,8 @@ func identityTLS(identity *clusterpb.AgentIdentity) (*tls.Config, error) {
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(identity.GetCaPem())) {
-		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: shut the cluster down and reserve it again")
+		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: " +
+			"shut the cluster down and reserve it again")
 	}
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: authorities, MinVersion: tls.VersionTLS13}, nil
 }
@@ -295,7 +285,8 @@ func hostAndAddress(ctx context.Context, cfg *clusterpb.AgentConfig) (host, addr
 		return host, address
 	}
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", cfg.GetDriver().GetCoordinator()) // sends nothing: the kernel looks up the route
+	// Sends nothing: the kernel looks up the route.
+	conn, err := d.DialContext(ctx, "udp", cfg.GetDriver().GetCoordinator())
 	if err != nil {
 		return host, host
 	}
@@ -334,10 +325,11 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 // hello describes the executor. Caller holds mu.
 func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
-		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
-		Address: a.self.address, Version: a.self.version, Protocol: clusterpb.Protocol, Pid: int32(os.Getpid()),
-		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: proc.TotalMemory(),
-		Python: a.python.Describe(), OwnDisk: a.disk.files != nil, Fabric: a.self.fabric,
+		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(),
+		Incarnation: a.self.incarnation, Host: a.self.host, Address: a.self.address, Version: a.self.version,
+		Protocol: clusterpb.Protocol, Pid: int32(os.Getpid()), Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err,
+		Cpus: int32(runtime.NumCPU()), MemoryBytes: proc.TotalMemory(), Python: a.python.Describe(),
+		OwnDisk: a.disk.files != nil, Fabric: a.self.fabric,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {
@@ -372,9 +364,11 @@ var errNoAnswer = errors.New("no answer")
 // firstJoinError returns the error for an agent whose driver has not answered within firstJoin.
 func firstJoinError(host, address string, err error) error {
 	if errors.Is(err, errNoAnswer) {
-		return fmt.Errorf("%s connected to the cluster's driver at %s, which did not answer within %v: the driver is stopped or waits for a disk; its driver.log shows what it did last", host, address, firstJoin)
+		return fmt.Errorf("%s connected to the cluster's driver at %s, which did not answer within %v: "+
+			"the driver is stopped or waits for a disk; its driver.log shows what it did last", host, address, firstJoin)
 	}
-	return fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to connect to that address: set another one with reserve --advertise HOST", host, address, firstJoin, err)
+	return fmt.Errorf("%s could not connect to the cluster's driver at %s within %v: %w; each executor must be able to "+
+		"connect to that address: set another one with reserve --advertise HOST", host, address, firstJoin, err)
 }
 
 func (a *Agent) joinError() error {

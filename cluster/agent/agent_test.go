@@ -36,7 +36,8 @@ func plainPython(t *testing.T) string {
 		if err != nil {
 			continue
 		}
-		if p, err = filepath.Abs(p); err == nil && exec.Command(p, "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() == nil {
+		if p, err = filepath.Abs(p); err == nil &&
+			exec.Command(p, "-c", "import sys; sys.exit(sys.version_info < (3, 11))").Run() == nil {
 			return p
 		}
 	}
@@ -57,7 +58,8 @@ func TestCellRunsAndItsLinesCome(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
 	port := c.prepare(1, 0)
-	c.launch(c.cell(1, "import os, sys\nprint('hello', os.environ['TF_GRPC_REUSE_PORT'])\nprint('bad', file=sys.stderr)\n"))
+	c.launch(
+		c.cell(1, "import os, sys\nprint('hello', os.environ['TF_GRPC_REUSE_PORT'])\nprint('bad', file=sys.stderr)\n"))
 	if x := c.exited(1); x.GetCode() != 0 || x.GetSignal() != 0 || x.GetReason() != "" {
 		t.Errorf("exited %v", x)
 	}
@@ -128,7 +130,8 @@ import sys, cloudpickle
 def main_fun(args, ctx):
     import random, numpy, sys, tensorflow as tf
     print("imported", "tensorflow" in sys.modules, args, ctx.job_name, ctx.task_index, flush=True)
-    return {"sum": float(tf.reduce_sum(tf.ones([3]))), "random": [random.random(), float(numpy.random.rand()), float(tf.random.normal([]))]}
+    drawn = [random.random(), float(numpy.random.rand()), float(tf.random.normal([]))]
+    return {"sum": float(tf.reduce_sum(tf.ones([3]))), "random": drawn}
 sys.stdout.buffer.write(cloudpickle.dumps(main_fun))
 `
 	pickled, err := exec.Command(testPython(t), "-c", program).Output()
@@ -139,7 +142,9 @@ sys.stdout.buffer.write(cloudpickle.dumps(main_fun))
 	for run := int32(1); run <= 2; run++ {
 		c.prepare(run, 0)
 		l := c.cell(run, "")
-		l.Program = &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: c.blob(string(pickled)), Words: []string{"--epochs", "3"}}
+		l.Program = &clusterpb.Program{
+			Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: c.blob(string(pickled)), Words: []string{"--epochs", "3"},
+		}
 		c.launch(l)
 		if x := c.exited(run); x.GetCode() != 0 {
 			t.Fatalf("exited %v", x)

@@ -99,7 +99,8 @@ func TestABlobStoredTwiceIsOneFile(t *testing.T) {
 	}
 	defer first.Close()
 	digest := filepath.Base(first.Name())
-	if err := s.store(first.Name(), digest, func(w io.Writer) error { _, err := w.Write(b.GetData()); return err }); err != nil {
+	if err := s.store(first.Name(), digest,
+		func(w io.Writer) error { _, err := w.Write(b.GetData()); return err }); err != nil {
 		t.Fatal(err)
 	}
 	have, err := first.Stat()

@@ -33,7 +33,8 @@ func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 		}
 	}
 	wait := given.GetTimeouts()
-	if given.GetGpus().GetCount() < 0 || given.GetThreads() < 0 || wait.GetOrphanGraceMillis() < 0 || wait.GetIdleMillis() < 0 {
+	if given.GetGpus().GetCount() < 0 || given.GetThreads() < 0 || wait.GetOrphanGraceMillis() < 0 ||
+		wait.GetIdleMillis() < 0 {
 		return nil, errtext.Fault("the agent's configuration has a negative number")
 	}
 	cfg := proto.CloneOf(given)
@@ -41,7 +42,9 @@ func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 		cfg.Driver.ServerName = defaultServer
 	}
 	if wait == nil {
-		cfg.Timeouts = &clusterpb.AgentTimeouts{OrphanGraceMillis: defaultOrphanGrace.Milliseconds(), IdleMillis: defaultIdle.Milliseconds()}
+		cfg.Timeouts = &clusterpb.AgentTimeouts{
+			OrphanGraceMillis: defaultOrphanGrace.Milliseconds(), IdleMillis: defaultIdle.Milliseconds(),
+		}
 	}
 	return cfg, nil
 }

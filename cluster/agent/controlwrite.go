@@ -53,6 +53,9 @@ func (t *task) askStep(round int32) {
 // actAtStep asks the program to act at the end of a step, or confirms that.
 func (t *task) actAtStep(a *clusterpb.ActAtStep) {
 	if a.GetAction() == clusterpb.ActAtStep_STOP {
-		t.sendControl(map[string]any{"op": "act_at_step", "round": a.GetRound(), "counter": a.GetCounter(), "step": a.GetStep(), "confirmed": a.GetConfirmed()})
+		t.sendControl(map[string]any{
+			"op": "act_at_step", "round": a.GetRound(), "counter": a.GetCounter(), "step": a.GetStep(),
+			"confirmed": a.GetConfirmed(),
+		})
 	}
 }

@@ -88,7 +88,8 @@ func TestRelease(t *testing.T) {
 	c.launch(c.cell(1, fmt.Sprintf(sleeper, "")))
 	c.awaitLine("ready")
 	pid := c.pidIn("task")
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: "shutdown"}}})
+	c.do(
+		&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: "shutdown"}}})
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -182,7 +183,9 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	c.mu.Lock()
 	c.syncLimit = 12 << 20
 	c.mu.Unlock()
-	cfg := &clusterpb.AgentConfig{Identity: c.ca.identity(t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"}}
+	cfg := &clusterpb.AgentConfig{
+		Identity: c.ca.identity(t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"},
+	}
 	conn, err := dial(cfg, &resolver{address: c.address})
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +194,8 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run-001")
 	logs := filepath.Join(run, "logs")
 	content := bytes.Repeat([]byte("0123456789abcdef"), 40<<20/16)
-	if err := errors.Join(os.MkdirAll(logs, 0o755), os.WriteFile(filepath.Join(logs, "events.out"), content, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(logs, 0o755),
+		os.WriteFile(filepath.Join(logs, "events.out"), content, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(logs, "a\xff"), []byte("no message holds its name"), 0o600); err != nil {

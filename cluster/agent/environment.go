@@ -75,10 +75,13 @@ func prepareCache(dir string) error {
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the folder for environments: %w; set TFCLUSTER_CACHE on the executors to another folder", err)
+		return fmt.Errorf("look at the folder for environments: %w; set TFCLUSTER_CACHE on the executors to another folder",
+			err)
 	}
-	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s must be a folder that only this user can write to: remove it, or set TFCLUSTER_CACHE on the executors", dir)
+	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) ||
+		info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf(
+			"%s must be a folder that only this user can write to: remove it, or set TFCLUSTER_CACHE on the executors", dir)
 	}
 	return nil
 }

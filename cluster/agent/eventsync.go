@@ -35,7 +35,9 @@ type fileSync struct {
 }
 
 func newFileSync(client clusterpb.CoordinatorClient, executor, runDir string) *fileSync {
-	return &fileSync{client: client, executor: executor, dir: runDir, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{}}
+	return &fileSync{
+		client: client, executor: executor, dir: runDir, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{},
+	}
 }
 
 // run sends every second until ended is closed. The caller then calls rounds.

@@ -14,7 +14,10 @@ import (
 func TestFabricInHello(t *testing.T) {
 	t.Parallel()
 	root, dir := t.TempDir(), t.TempDir()
-	for name, content := range map[string]string{"node_type": "1: CA\n", "ports/1/state": "4: ACTIVE\n", "ports/1/link_layer": "InfiniBand\n", "ports/1/rate": "100 Gb/sec (4X EDR)\n"} {
+	for name, content := range map[string]string{
+		"node_type": "1: CA\n", "ports/1/state": "4: ACTIVE\n", "ports/1/link_layer": "InfiniBand\n",
+		"ports/1/rate": "100 Gb/sec (4X EDR)\n",
+	} {
 		path := filepath.Join(root, "sys/class/infiniband/mlx5_0", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -33,7 +36,8 @@ func TestFabricInHello(t *testing.T) {
 	if f.GetInterface().GetName() != "lo" || f.GetAddress() != "127.0.0.1" {
 		t.Errorf("the interface %v of %q", f.GetInterface(), f.GetAddress())
 	}
-	if len(f.GetPorts()) != 1 || f.GetPorts()[0].GetLink() != "InfiniBand" || f.GetPorts()[0].GetRate() != 100 || f.GetPorts()[0].GetProblem() == "" {
+	if len(f.GetPorts()) != 1 || f.GetPorts()[0].GetLink() != "InfiniBand" || f.GetPorts()[0].GetRate() != 100 ||
+		f.GetPorts()[0].GetProblem() == "" {
 		t.Errorf("ports %v", f.GetPorts())
 	}
 	if !slices.ContainsFunc(f.GetOwn(), func(s *clusterpb.FabricSetting) bool {
@@ -50,10 +54,12 @@ func TestNCCLChoice(t *testing.T) {
 	c.runAgent(nil)
 	c.warmed()
 	c.prepare(1, 0)
-	c.launch(c.command(1, "printf", `NCCL version 2.21.5+cuda12.4\nn:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.11<0>\nn:1:2 [0] NCCL INFO Using network IB\n`))
+	c.launch(c.command(1, "printf", `NCCL version 2.21.5+cuda12.4\nn:1:2 [0] NCCL INFO NET/IB : `+
+		`Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.11<0>\nn:1:2 [0] NCCL INFO Using network IB\n`))
 	complete := func(e *clusterpb.TaskEvent) bool {
 		n := e.GetNccl()
-		return n.GetVersion() == "2.21.5+cuda12.4" && n.GetNetwork() == "IB" && slices.Equal(n.GetDevices(), []string{"mlx5_0:1/RoCE"})
+		return n.GetVersion() == "2.21.5+cuda12.4" && n.GetNetwork() == "IB" &&
+			slices.Equal(n.GetDevices(), []string{"mlx5_0:1/RoCE"})
 	}
 	c.event("what NCCL uses", complete)
 	c.exited(1)

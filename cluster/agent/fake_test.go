@@ -2,11 +2,7 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -60,9 +56,14 @@ type coordinator struct {
 
 func newCoordinator(t *testing.T, warmUp *clusterpb.WarmUp) *coordinator {
 	t.Helper()
-	c := &coordinator{t: t, warmUp: warmUp, ca: newAuthority(t), next: map[string]uint64{}, blobs: map[string][]byte{}, files: map[string][]byte{}}
+	c := &coordinator{
+		t: t, warmUp: warmUp, ca: newAuthority(t), next: map[string]uint64{}, blobs: map[string][]byte{},
+		files: map[string][]byte{},
+	}
 	c.change = sync.NewCond(&c.mu)
-	c.welcome = &clusterpb.Welcome{Cluster: "test", HeartbeatMillis: 200, OrphanGraceMillis: 60_000, IdleMillis: 60_000, WarmUp: warmUp}
+	c.welcome = &clusterpb.Welcome{
+		Cluster: "test", HeartbeatMillis: 200, OrphanGraceMillis: 60_000, IdleMillis: 60_000, WarmUp: warmUp,
+	}
 	c.listen("127.0.0.1:0")
 	t.Cleanup(func() { c.stop() })
 	return c
@@ -99,7 +100,9 @@ func (c *coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 	if first.GetHello() == nil {
 		return status.Error(codes.InvalidArgument, "no Hello")
 	}
-	if err := stream.Send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome}}); err != nil {
+	if err := stream.Send(&clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome},
+	}); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -135,7 +138,8 @@ func (c *coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 				c.next[key] = line.GetSeq() + 1
 			}
 		}
-		if end := (tasklog.Key{Run: b.GetRun(), Attempt: b.GetAttempt(), Task: b.GetTask()}); b.GetEndOfStream() && !slices.Contains(c.ends, end) {
+		if end := (tasklog.Key{Run: b.GetRun(), Attempt: b.GetAttempt(), Task: b.GetTask()}); b.GetEndOfStream() &&
+			!slices.Contains(c.ends, end) {
 			c.ends = append(c.ends, end)
 		}
 		next, muted := c.next[key], c.muted
@@ -144,79 +148,12 @@ func (c *coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 		if muted {
 			continue
 		}
-		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Attempt: b.GetAttempt(), Task: b.GetTask(), Next: next}); err != nil {
+		if err := stream.Send(&clusterpb.LogAck{
+			Run: b.GetRun(), Attempt: b.GetAttempt(), Task: b.GetTask(), Next: next,
+		}); err != nil {
 			return err
 		}
 	}
-}
-
-func (c *coordinator) Fetch(r *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
-	c.mu.Lock()
-	data, ok := c.blobs[r.GetSha256()]
-	c.mu.Unlock()
-	if !ok {
-		return status.Error(codes.NotFound, "no such blob")
-	}
-	for chunk := range slices.Chunk(data, 1<<20) {
-		if err := stream.Send(&clusterpb.Chunk{Data: chunk}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	for got := 0; ; {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&clusterpb.SyncReply{})
-		}
-		if err != nil {
-			return err
-		}
-		got += len(chunk.GetData())
-		c.mu.Lock()
-		if c.syncLimit > 0 && got > c.syncLimit {
-			c.mu.Unlock()
-			return status.Error(codes.Unavailable, "the link broke")
-		}
-		have := c.files[chunk.GetPath()]
-		c.files[chunk.GetPath()] = append(have[:min(int(chunk.GetOffset()), len(have))], chunk.GetData()...)
-		c.change.Broadcast()
-		c.mu.Unlock()
-	}
-}
-
-func (c *coordinator) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
-	if c.keeper == nil {
-		return c.UnimplementedCoordinatorServer.Put(stream)
-	}
-	if c.mayPut != nil {
-		select {
-		case <-c.mayPut:
-		case <-stream.Context().Done():
-			return stream.Context().Err()
-		}
-	}
-	return c.keeper.Put("0", stream)
-}
-
-func (c *coordinator) List(_ context.Context, r *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
-	return c.keeper.List(r)
-}
-
-func (c *coordinator) Get(r *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
-	return c.keeper.Get(r, stream)
-}
-
-// blob makes content available to agents.
-func (c *coordinator) blob(content string) *clusterpb.Blob {
-	sum := sha256.Sum256([]byte(content))
-	digest := hex.EncodeToString(sum[:])
-	c.mu.Lock()
-	c.blobs[digest] = []byte(content)
-	c.mu.Unlock()
-	return &clusterpb.Blob{Sha256: digest, Size: int64(len(content))}
 }
 
 // do sends an instruction.
@@ -267,12 +204,14 @@ func (c *coordinator) event(what string, match func(*clusterpb.TaskEvent) bool) 
 
 // started waits for the process of a run's task and returns its pid.
 func (c *coordinator) started(run int32) int {
-	return int(c.event("the start", func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetStarted() != nil }).GetStarted().GetPid())
+	return int(c.event("the start",
+		func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetStarted() != nil }).GetStarted().GetPid())
 }
 
 func (c *coordinator) exited(run int32) *clusterpb.Exited {
 	c.t.Helper()
-	return c.event("the exit", func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetExited() != nil }).GetExited()
+	return c.event("the exit",
+		func(e *clusterpb.TaskEvent) bool { return e.GetRun() == run && e.GetExited() != nil }).GetExited()
 }
 
 // text waits for the end of a run's lines and returns them.
@@ -293,7 +232,9 @@ func (c *coordinator) text(run int32) string {
 // prepare asks for ports and returns the one held.
 func (c *coordinator) prepare(run, attempt int32) int32 {
 	c.t.Helper()
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{Prepare: &clusterpb.Prepare{Run: run, Attempt: attempt}}})
+	c.do(&clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_Prepare{Prepare: &clusterpb.Prepare{Run: run, Attempt: attempt}},
+	})
 	var port int32
 	c.await("Prepared", func() bool {
 		for _, m := range c.messages {
@@ -323,7 +264,9 @@ func (c *coordinator) cell(run int32, source string) *clusterpb.Launch {
 
 func (c *coordinator) endRun(run int32, grace time.Duration) {
 	c.t.Helper()
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}}})
+	c.do(&clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}},
+	})
 }
 
 func (c *coordinator) warmed() *clusterpb.Python {
@@ -347,7 +290,8 @@ func (c *coordinator) runAgent(change func(*clusterpb.AgentConfig)) (done <-chan
 	c.t.Helper()
 	own := c.t.TempDir()
 	cfg := &clusterpb.AgentConfig{
-		Identity: c.ca.identity(c.t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"},
+		Identity: c.ca.identity(c.t, "0"),
+		Driver:   &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"},
 		Folders:  &clusterpb.HostFolders{RuntimeDir: own, SharedDir: "/"},
 		Timeouts: &clusterpb.AgentTimeouts{OrphanGraceMillis: 60_000, IdleMillis: 60_000}, Host: "here",
 	}

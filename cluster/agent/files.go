@@ -111,8 +111,8 @@ func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
 		return fmt.Errorf("open the folder of the runs' files: %w", err)
 	}
 	a.disk.files = &ownFiles{
-		dir: a.disk.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log, work: &a.work, send: a.link.send,
-		runs: map[int32]*runFiles{},
+		dir: a.disk.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log,
+		work: &a.work, send: a.link.send, runs: map[int32]*runFiles{},
 	}
 	return nil
 }
@@ -230,8 +230,8 @@ func (o *ownFiles) sentMessages() []*clusterpb.AgentMessage {
 	return said
 }
 
-// unsent returns the launches whose files are not all at the driver, for one that knows nothing of them. The caller holds
-// mu until the stream is open.
+// unsent returns the launches whose files are not all at the driver, for one that knows nothing of them. The caller
+// holds mu until the stream is open.
 func (o *ownFiles) unsent() []*clusterpb.RunningTask {
 	var found []*clusterpb.RunningTask
 	for id, r := range o.runs {
@@ -339,7 +339,8 @@ func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "task", t.launch.GetTask(), "error", clusterpb.Plain(err))
+			t.own.log.Warn("files of the run could not be copied; it is tried again", "run", t.id, "task", t.launch.GetTask(),
+				"error", clusterpb.Plain(err))
 		}
 	}
 }
@@ -356,11 +357,13 @@ func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) 
 		if status.Code(err) == codes.ResourceExhausted {
 			moved = func() {} // data sent to a full disk is no progress
 		}
-		if code := status.Code(err); ctx.Err() != nil || time.Since(last) > filesGiveUp || code == codes.Unimplemented || code == codes.InvalidArgument {
+		if code := status.Code(err); ctx.Err() != nil || time.Since(last) > filesGiveUp || code == codes.Unimplemented ||
+			code == codes.InvalidArgument {
 			refused, _ := t.sender.Refused()
 			return slices.Concat(t.sender.Left(), t.events.left(), refused), err
 		}
-		t.own.log.Warn("files of a task that has ended could not be sent to the driver; it is tried again", "run", t.id, "error", clusterpb.Plain(err))
+		t.own.log.Warn("files of a task that has ended could not be sent to the driver; it is tried again", "run", t.id,
+			"error", clusterpb.Plain(err))
 		select {
 		case <-ctx.Done():
 		case <-time.After(filesRetry):

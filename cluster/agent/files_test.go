@@ -20,7 +20,8 @@ func apart(t *testing.T, keeps bool) (c *coordinator, dir, runtime string, ended
 	c = newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
 	dir, runtime = t.TempDir(), t.TempDir()
 	if keeps {
-		c.keeper = runfiles.NewReceiver(runfiles.NewLocal(dir), dir, func(string) bool { return true }, func(w string) { t.Log(w) })
+		c.keeper = runfiles.NewReceiver(runfiles.NewLocal(dir), dir, func(string) bool { return true },
+			func(w string) { t.Log(w) })
 		c.keeper.Allow(2)
 		c.mayPut = make(chan struct{})
 	}
@@ -94,7 +95,8 @@ func TestAGoodEndIsToldWithItsFiles(t *testing.T) {
 	if sent := c.filesSent(); len(sent.GetMissing()) > 0 || sent.GetAttempt() != 1 || sent.GetTask() != "worker:0" {
 		t.Errorf("told %v", sent)
 	}
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: "shutdown"}}})
+	c.do(
+		&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: "shutdown"}}})
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -116,7 +118,8 @@ func TestABadEndIsToldAtOnce(t *testing.T) {
 	if x := c.exited(1); x.GetCode() != 3 {
 		t.Errorf("exited %v", x)
 	}
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{Prepare: &clusterpb.Prepare{Run: 1, Attempt: 2}}})
+	c.do(
+		&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{Prepare: &clusterpb.Prepare{Run: 1, Attempt: 2}}})
 	time.Sleep(settleTail) // an answer too early would be here by now
 	second := func(m *clusterpb.AgentMessage) bool { return m.GetPrepared().GetAttempt() == 2 }
 	if c.told(second) {
@@ -138,7 +141,8 @@ func TestWhatCannotBeSentIsNamed(t *testing.T) {
 		t.Errorf("exited %v", x)
 	}
 	sent := c.filesSent()
-	if got := sent.GetMissing(); len(got) != 1 || got[0] != "run-001/checkpoints/model.keras" || !strings.Contains(sent.GetError(), "Put") {
+	if got := sent.GetMissing(); len(got) != 1 || got[0] != "run-001/checkpoints/model.keras" ||
+		!strings.Contains(sent.GetError(), "Put") {
 		t.Errorf("told %v", sent)
 	}
 }

@@ -45,8 +45,12 @@ func TestPlainCommands(t *testing.T) {
 		code, signal int32
 		says         string
 	}{
-		{[]string{"sh", "-c", "echo $GREETING; cat; ls /proc/self/fd | tr '\n' ' '; exit 4"}, 4, 0, "hello\n0 1 2 3 "}, // 3 is ls's own
-		{[]string{"sh", "-c", "echo path [${PYTHONPATH-none}]"}, 0, 0, "path [" + cmp.Or(os.Getenv("PYTHONPATH"), "none") + "]"},
+		// 3 is ls's own.
+		{[]string{"sh", "-c", "echo $GREETING; cat; ls /proc/self/fd | tr '\n' ' '; exit 4"}, 4, 0, "hello\n0 1 2 3 "},
+		{
+			[]string{"sh", "-c", "echo path [${PYTHONPATH-none}]"}, 0, 0, "path [" +
+				cmp.Or(os.Getenv("PYTHONPATH"), "none") + "]",
+		},
 		{[]string{"sh", "-c", "kill -9 $$"}, -1, 9, ""},
 		{[]string{"sh", "-c", "[ $(ps -o sid= -p $$) = $$ ]"}, 0, 0, ""}, // a session of its own
 		{[]string{"no-such-command"}, 127, 0, "cannot run no-such-command: no such file"},
@@ -91,11 +95,14 @@ func TestPlainRunsPython(t *testing.T) {
 func TestPlainLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
-	for run, how := range map[int32]string{1: "exec sleep 600", 2: "exit 0", 3: "trap '' TERM; while :; do sleep 0.1; done"} {
+	for run, how := range map[int32]string{
+		1: "exec sleep 600", 2: "exit 0", 3: "trap '' TERM; while :; do sleep 0.1; done",
+	} {
 		name := fmt.Sprintf("child%d", run)
 		c.prepare(run, 0)
 		said := filepath.Join(t.TempDir(), name)
-		c.launch(c.command(run, "sh", "-c", "setsid sh -c 'echo "+name+" $$; echo so > "+said+"; exec sleep 601' & until [ -s "+said+" ]; do sleep 0.02; done; "+how))
+		c.launch(c.command(run, "sh", "-c", "setsid sh -c 'echo "+name+" $$; echo so > "+said+
+			"; exec sleep 601' & until [ -s "+said+" ]; do sleep 0.02; done; "+how))
 		child := c.pidIn(name)
 		if run != 2 {
 			c.endRun(run, 200*time.Millisecond)

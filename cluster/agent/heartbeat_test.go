@@ -30,8 +30,8 @@ while :; do
 done
 `
 
-// TestHeartbeatsHaveGPUs: the heartbeats of an agent with a GPU have its use; nothing is left of what measures it. An agent
-// without GPUs measures nothing.
+// TestHeartbeatsHaveGPUs: the heartbeats of an agent with a GPU have its use; nothing is left of what measures it. An
+// agent without GPUs measures nothing.
 func TestHeartbeatsHaveGPUs(t *testing.T) {
 	if _, err := gpu.Inventory(t.Context()); err == nil {
 		t.Skip("this machine has GPUs of its own")
@@ -57,7 +57,8 @@ func TestHeartbeatsHaveGPUs(t *testing.T) {
 	}
 	without.await("a heartbeat", heard(without, 1, func(*clusterpb.Heartbeat) bool { return true }))
 	without.mu.Lock()
-	if slices.ContainsFunc(without.messages, func(m *clusterpb.AgentMessage) bool { return len(m.GetHeartbeat().GetGpus()) > 0 }) {
+	if slices.ContainsFunc(without.messages,
+		func(m *clusterpb.AgentMessage) bool { return len(m.GetHeartbeat().GetGpus()) > 0 }) {
 		t.Error("an agent without GPUs reports their use")
 	}
 	without.mu.Unlock()
@@ -69,7 +70,8 @@ func TestHeartbeatsHaveGPUs(t *testing.T) {
 		c := newCoordinator(t, &clusterpb.WarmUp{Plain: true})
 		c.runAgent(func(cfg *clusterpb.AgentConfig) { cfg.Gpus = &clusterpb.GPUShare{Count: 1} })
 		c.await("the use of the GPU", heard(c, 1, func(h *clusterpb.Heartbeat) bool {
-			return len(h.GetGpus()) == 1 && h.GetGpus()[0].GetUuid() == "GPU-5f1c" && h.GetGpus()[0].GetUtilization() == 42 && h.GetGpus()[0].GetUsedBytes() == 426<<20
+			return len(h.GetGpus()) == 1 && h.GetGpus()[0].GetUuid() == "GPU-5f1c" && h.GetGpus()[0].GetUtilization() == 42 &&
+				h.GetGpus()[0].GetUsedBytes() == 426<<20
 		}))
 	})
 	text, err := os.ReadFile(pids)

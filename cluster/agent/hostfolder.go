@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/tfcluster/tfcluster/internal/lockfile"
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // hostLock is the file in a host's folder on which each agent of the host holds a shared lock.
@@ -46,4 +48,25 @@ func releaseHostFolder(dir string, f *os.File) {
 		os.RemoveAll(dir)
 	}
 	f.Close()
+}
+
+// prepareFolder creates the folder for sockets with mode 0700, or checks that this user owns
+// it.
+func prepareFolder(dir string) error {
+	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
+		return fmt.Errorf("%s is longer than %d bytes, so a unix socket below it cannot be opened: "+
+			"give Spark or YARN a shorter folder for its work (spark.local.dir, yarn.nodemanager.local-dirs)", dir, limit)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
+		return fmt.Errorf(
+			"%s is a link or a file, or belongs to another user: remove it, and tfcluster makes a folder of its own there", dir)
+	}
+	return os.Chmod(dir, 0o700)
 }

@@ -97,7 +97,8 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	a.python.Warm(ctx, want)
 }
 
-// prepareRun answers with the port of a run's attempt: the one that the agent has held since no run has one, or a new one.
+// prepareRun answers with the port of a run's attempt: the one that the agent has held since no run has one,
+// or a new one.
 func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
 	a.logs.Prune()
@@ -150,7 +151,8 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	t.output.nccl.changed = func(c *clusterpb.NCCLChoice) {
 		t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Nccl{Nccl: c}}))
 	}
-	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.self.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
+	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.self.incarnation, l.GetRun(),
+		l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
@@ -263,7 +265,8 @@ func (a *Agent) trainingOver(ctx context.Context, id int32) {
 		a.work.Go(func() {
 			if t.files != nil && t.files.readsCheckpoints() {
 				if err := t.files.pull(ctx); err != nil {
-					t.note(fmt.Sprintf("the last checkpoints could not be fetched from the driver, so it ends with the ones that it has: %v", clusterpb.Plain(err)), true)
+					t.note(fmt.Sprintf("the last checkpoints could not be fetched from the driver, "+
+						"so it ends with the ones that it has: %v", clusterpb.Plain(err)), true)
 				}
 			}
 			t.sendControl(map[string]any{"op": "training_over"})

@@ -88,7 +88,8 @@ func TestEndRun(t *testing.T) {
 		{"deaf to SIGTERM", "signal.signal(signal.SIGTERM, signal.SIG_IGN)", 200 * time.Millisecond, -1, 9, false},
 		{
 			"with children, one of them in a session of its own",
-			`subprocess.Popen(["sleep", "601"]); p = subprocess.Popen(["sleep", "602"], start_new_session=True); print("child", p.pid, flush=True)`,
+			`subprocess.Popen(["sleep", "601"]); p = subprocess.Popen(["sleep", "602"], start_new_session=True); ` +
+				`print("child", p.pid, flush=True)`,
 			time.Minute, 143, 0, true,
 		},
 	}
@@ -101,7 +102,8 @@ func TestEndRun(t *testing.T) {
 			c.pidIn("child")
 		}
 		c.endRun(run, test.grace)
-		if x := c.exited(run); x.GetCode() != test.code || x.GetSignal() != test.signal || x.GetOutOfMemory() || x.GetReason() != "" {
+		if x := c.exited(run); x.GetCode() != test.code || x.GetSignal() != test.signal || x.GetOutOfMemory() ||
+			x.GetReason() != "" {
 			t.Errorf("%s: exited %v", test.name, x)
 		}
 		if saved := strings.Contains(c.text(run), "saved"); saved != test.saved {
@@ -143,7 +145,8 @@ print("zygote", os.getppid(), flush=True)`)))
 	if err := unix.Kill(zygote, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if x := c.exited(1); x.GetReason() != "the process that tasks are forked from (the zygote) ended unexpectedly" || x.GetSignal() != 9 {
+	if x := c.exited(1); x.GetReason() != "the process that tasks are forked from (the zygote) ended unexpectedly" ||
+		x.GetSignal() != 9 {
 		t.Errorf("exited %v", x)
 	}
 	awaitEnd(t, "the task", task)
@@ -223,7 +226,8 @@ func TestRestartWhileTheAttemptBeforeStillEnds(t *testing.T) {
 	l := c.cell(1, fmt.Sprintf("import socket\nsocket.socket().bind(('0.0.0.0', %d))\n", port))
 	l.Attempt = 1
 	c.launch(l)
-	e := c.event("the second exit", func(e *clusterpb.TaskEvent) bool { return e.GetAttempt() == 1 && e.GetExited() != nil })
+	e := c.event("the second exit",
+		func(e *clusterpb.TaskEvent) bool { return e.GetAttempt() == 1 && e.GetExited() != nil })
 	if x := e.GetExited(); !strings.Contains(x.GetException(), "Address already in use") {
 		t.Errorf("the port of the second attempt is not held: %v", x)
 	}
@@ -304,7 +308,8 @@ func TestKilledAgentTakesItsTasksAlong(t *testing.T) {
 		return n == 2
 	})
 	c.prepare(1, 0) // to the agent that joined last
-	c.launch(c.cell(1, fmt.Sprintf(sleeper, `p = subprocess.Popen(["sleep", "600"], start_new_session=True); print("child", p.pid, flush=True)`)))
+	c.launch(c.cell(1, fmt.Sprintf(sleeper,
+		`p = subprocess.Popen(["sleep", "600"], start_new_session=True); print("child", p.pid, flush=True)`)))
 	c.awaitLine("ready")
 	task, child := c.pidIn("task"), c.pidIn("child")
 	if err := cmd.Kill(); err != nil {
@@ -329,7 +334,8 @@ func (c *coordinator) killable(dir, id string, env ...string) *os.Process {
 	}
 	c.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	config, err := (&clusterpb.AgentConfig{
-		Identity: c.ca.identity(c.t, id), Driver: &clusterpb.DriverAddress{Coordinator: c.address}, Folders: &clusterpb.HostFolders{RuntimeDir: dir},
+		Identity: c.ca.identity(c.t, id), Driver: &clusterpb.DriverAddress{Coordinator: c.address},
+		Folders: &clusterpb.HostFolders{RuntimeDir: dir},
 	}).Encode()
 	if err != nil {
 		c.t.Fatal(err)

@@ -159,7 +159,8 @@ func (l *link) logLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.Warn("the stream of logs to the driver broke; opening it is tried until the driver is back or the agent ends", "error", err)
+		l.log.Warn("the stream of logs to the driver broke; opening it is tried until the driver is back or the agent ends",
+			"error", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -66,7 +66,8 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(folder, &st); err == nil && lacking > int64(st.Bavail)*st.Bsize {
-		return nil, fmt.Errorf("not enough disk space on %s for ctx.local_copy: %d bytes needed, %d free: free space there, or read the files in place", a.self.host, lacking, int64(st.Bavail)*st.Bsize)
+		return nil, fmt.Errorf("not enough disk space on %s for ctx.local_copy: %d bytes needed, %d free: free space there, "+
+			"or read the files in place", a.self.host, lacking, int64(st.Bavail)*st.Bsize)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(copiesAtOnce)

@@ -21,7 +21,8 @@ import (
 func (a *Agent) sendManifest(t *task, request interpreter.SpawnRequest) {
 	ours, _ := a.python.PackagePath()
 	m := &clusterpb.TaskManifest{
-		Host: a.self.host, ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Cpus: int32(runtime.NumCPU()), Environment: taskVariables(request, ours),
+		Host: a.self.host, ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Cpus: int32(runtime.NumCPU()),
+		Environment: taskVariables(request, ours),
 	}
 	if held := a.gpus.held; held != nil && len(held.GPUs) > 0 {
 		for _, g := range held.GPUs {

@@ -25,7 +25,8 @@ func (a *Agent) disconnected(err error) {
 		return // firstJoin's timer runs
 	}
 	a.driver.welcomed = false
-	a.log.Warn("the connection to the driver broke; the tasks go on, and are ended when no driver has connected within the grace period", "error", err, "grace", a.driver.grace)
+	a.log.Warn("the connection to the driver broke; the tasks go on, and are ended when no driver has connected within "+
+		"the grace period", "error", err, "grace", a.driver.grace)
 	grace, idle := a.driver.grace, a.driver.idle
 	a.driver.orphan.Stop()
 	a.driver.orphan = time.AfterFunc(grace, func() { a.orphaned(grace, idle) })
@@ -40,7 +41,8 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 	a.log.Warn("the tasks are ended, because no driver has connected within the grace period", "grace", grace)
 	for _, t := range a.tasks() {
 		a.work.Go(func() {
-			t.end(context.Background(), orphanTerm, fmt.Sprintf("no driver of the cluster connected to its executor for %v", grace))
+			t.end(context.Background(), orphanTerm,
+				fmt.Sprintf("no driver of the cluster connected to its executor for %v", grace))
 		})
 	}
 	if idle > 0 {

@@ -27,7 +27,8 @@ func (a *Agent) watchOwners(ctx context.Context) {
 			}
 			cause := o.GetWhat() + " ended"
 			a.log.Error("the agent ends", "cause", cause)
-			a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Leaving{Leaving: &clusterpb.Leaving{Cause: cause}}})
+			a.link.send(
+				&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Leaving{Leaving: &clusterpb.Leaving{Cause: cause}}})
 			time.Sleep(leavingWait)
 			a.cancel(errors.New(cause))
 		})

@@ -116,7 +116,9 @@ func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream)
 		if f.Carriage && f.Text == "" {
 			continue // a bar that begins with \r
 		}
-		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task})
+		lines = append(lines, &clusterpb.Line{
+			Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task,
+		})
 		if stream == clusterpb.Line_STDERR && !f.Carriage && !errtext.Harmless(f.Text) {
 			o.tail.add(f.Text)
 		}

@@ -12,10 +12,15 @@ import (
 // that say nothing.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
-	o := &taskOutput{task: "worker:0", log: tasklog.NewShipper(t.TempDir()).Open(tasklog.Key{Run: 1, Task: "worker:0", Attempt: 1})}
+	o := &taskOutput{
+		task: "worker:0", log: tasklog.NewShipper(t.TempDir()).Open(tasklog.Key{Run: 1, Task: "worker:0", Attempt: 1}),
+	}
 	o.store([]tasklog.Frame{
 		{Text: "about to allocate"},
-		{Text: "W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because …"},
+		{
+			Text: "W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be " +
+				"optimized because …",
+		},
 		{Text: "10%", Carriage: true},
 	}, clusterpb.Line_STDERR)
 	o.store([]tasklog.Frame{{Text: "on standard output"}}, clusterpb.Line_STDOUT)

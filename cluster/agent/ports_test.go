@@ -14,7 +14,9 @@ import (
 // that sets none is refused.
 func TestHeldPort(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]int{"SO_REUSEPORT": unix.SO_REUSEPORT, "SO_REUSEADDR": unix.SO_REUSEADDR, "neither": 0} {
+	for name, option := range map[string]int{
+		"SO_REUSEPORT": unix.SO_REUSEPORT, "SO_REUSEADDR": unix.SO_REUSEADDR, "neither": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			held, err := holdPort()

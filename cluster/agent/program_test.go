@@ -34,7 +34,8 @@ func TestPythonThatCannotBeStarted(t *testing.T) {
 func TestPythonThatFailedOnceIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	python := filepath.Join(t.TempDir(), "python")
-	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.tried ] && exec %[2]s \"$@\"\n: >%[1]s.tried\nkill -9 $$\n", python, plainPython(t))
+	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.tried ] && exec %[2]s \"$@\"\n: >%[1]s.tried\nkill -9 $$\n", python,
+		plainPython(t))
 	executable.Write(t, python, script)
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: python})
 	c.runAgent(nil)
@@ -188,13 +189,17 @@ print("over", flush=True)
 		}
 		return false
 	})
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{Barrier: &clusterpb.BarrierReleased{Run: 1, Name: "start"}}})
+	c.do(&clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_Barrier{Barrier: &clusterpb.BarrierReleased{Run: 1, Name: "start"}},
+	})
 	c.awaitLine("passed")
 	if err := os.WriteFile(filepath.Join(checkpoints, "a.keras"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitLine("saw a.keras")
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: 1}}})
+	c.do(&clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: 1}},
+	})
 	if x := c.exited(1); x.GetCode() != 0 {
 		t.Errorf("exited %v", x)
 	}
@@ -206,9 +211,12 @@ print("over", flush=True)
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
-		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"}}`:                                                          "lacks runtime_dir",
-		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},"gpus":{"count":-1}}`:       "negative",
-		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},"a_newer_driver's":"word"}`: "certificate",
+		`{"identity":{"executor_id":"0"},` +
+			`"driver":{"coordinator":"h:1"}}`: "lacks runtime_dir",
+		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},` +
+			`"gpus":{"count":-1}}`: "negative",
+		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},` +
+			`"a_newer_driver's":"word"}`: "certificate",
 	} {
 		cfg, err := clusterpb.ReadAgentConfig(strings.NewReader(input))
 		if err != nil {
@@ -217,12 +225,17 @@ func TestConfig(t *testing.T) {
 		if dir := cfg.GetFolders(); dir != nil {
 			dir.RuntimeDir = t.TempDir()
 		}
-		if err := Run(t.Context(), cfg, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := Run(t.Context(), cfg, "test", slog.New(slog.DiscardHandler)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", input, err, want)
 		}
 	}
-	for name, r := range map[string]io.Reader{"nothing": strings.NewReader(""), "a list": strings.NewReader("[]"), "a broken pipe": io.MultiReader(strings.NewReader("{"), errorReader{})} {
-		if _, err := clusterpb.ReadAgentConfig(r); err == nil || !strings.Contains(err.Error(), "read the agent's configuration") {
+	for name, r := range map[string]io.Reader{
+		"nothing": strings.NewReader(""), "a list": strings.NewReader("[]"),
+		"a broken pipe": io.MultiReader(strings.NewReader("{"), errorReader{}),
+	} {
+		if _, err := clusterpb.ReadAgentConfig(r); err == nil ||
+			!strings.Contains(err.Error(), "read the agent's configuration") {
 			t.Errorf("%s was taken for a configuration: %v", name, err)
 		}
 	}
@@ -244,7 +257,9 @@ func TestRuntimeFolder(t *testing.T) {
 	if err := os.Symlink(open, link); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]string{link: "belongs to another user: remove it", "/" + strings.Repeat("x", 100): "longer than"} {
+	for dir, want := range map[string]string{
+		link: "belongs to another user: remove it", "/" + strings.Repeat("x", 100): "longer than",
+	} {
 		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v", dir, err)
 		}

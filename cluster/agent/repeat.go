@@ -32,6 +32,7 @@ func remember(events []*clusterpb.TaskEvent, e *clusterpb.TaskEvent) []*clusterp
 // replaces returns whether an event makes an older one out of date, so that only the newer one is repeated to a
 // coordinator after a reconnection.
 func replaces(e, old *clusterpb.TaskEvent) bool {
-	return old.GetTask() == e.GetTask() && (e.GetReport() != nil && old.GetReport() != nil || e.GetActivity() != nil && old.GetActivity() != nil ||
-		e.GetNccl() != nil && old.GetNccl() != nil)
+	return old.GetTask() == e.GetTask() &&
+		(e.GetReport() != nil && old.GetReport() != nil || e.GetActivity() != nil && old.GetActivity() != nil ||
+			e.GetNccl() != nil && old.GetNccl() != nil)
 }

@@ -105,8 +105,8 @@ func (a *Agent) openFeed(ctx context.Context, l *clusterpb.Launch) (service, err
 	memory := a.driver.memory
 	a.mu.Unlock()
 	return feed.Open(ctx, feed.Config{
-		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Memory: memory, Client: a.link.feeds, Log: a.log,
-		Socket: a.socket("feed"),
+		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Memory: memory, Client: a.link.feeds,
+		Log: a.log, Socket: a.socket("feed"),
 	})
 }
 
@@ -133,7 +133,9 @@ func verbsOf(p *clusterpb.CollectivePort) *transport.VerbsSettings {
 	for _, set := range []struct {
 		value *int32
 		to    *int
-	}{{p.Timeout, &s.Timeout}, {p.Retries, &s.Retries}, {p.TrafficClass, &s.TrafficClass}, {p.ServiceLevel, &s.ServiceLevel}} {
+	}{{p.Timeout, &s.Timeout}, {p.Retries, &s.Retries}, {p.TrafficClass, &s.TrafficClass}, {
+		p.ServiceLevel, &s.ServiceLevel,
+	}} {
 		if set.value != nil {
 			*set.to = int(*set.value)
 		}

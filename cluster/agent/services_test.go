@@ -48,7 +48,8 @@ func TestVerbsOf(t *testing.T) {
 	}
 	want.Timeout, want.Retries, want.TrafficClass, want.ServiceLevel = 22, 0, 106, 3
 	got := verbsOf(&clusterpb.CollectivePort{
-		Device: "mlx5_0", Port: 2, Gid: 3, Timeout: new(int32(22)), Retries: new(int32(0)), TrafficClass: new(int32(106)), ServiceLevel: new(int32(3)),
+		Device: "mlx5_0", Port: 2, Gid: 3, Timeout: new(int32(22)), Retries: new(int32(0)), TrafficClass: new(int32(106)),
+		ServiceLevel: new(int32(3)),
 	})
 	if *got != want {
 		t.Errorf("%+v, want %+v", *got, want)

@@ -89,7 +89,8 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	}
 	if program.GetKind() == clusterpb.Program_COMMAND {
 		if request.Argv = program.GetWords(); len(request.Argv) == 0 {
-			return interpreter.SpawnRequest{}, errors.New("the command of the task's role is empty: give one with --ROLE-command")
+			return interpreter.SpawnRequest{},
+				errors.New("the command of the task's role is empty: give one with --ROLE-command")
 		}
 		request.WithoutPackage()
 		return request, nil

@@ -22,7 +22,9 @@ func TestTaskThreads(t *testing.T) {
 		{name: "a share", share: 2, cores: 16, want: map[string]string{intra: "2"}},
 		{name: "no share", cores: 16, want: map[string]string{}},
 		{name: "one core", share: 1, cores: 1, want: map[string]string{intra: "1", inter: "4"}},
-		{name: "the executor's own", share: 1, cores: 2, own: map[string]string{inter: "7"}, want: map[string]string{intra: "1"}},
+		{name: "the executor's own", share: 1, cores: 2, own: map[string]string{inter: "7"}, want: map[string]string{
+			intra: "1",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for k, v := range c.own {
@@ -48,7 +50,8 @@ func TestOptionsReachTheProgram(t *testing.T) {
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
 	c.runAgent(nil)
 	c.warmed()
-	const source = "import sys, tfcluster; ctx = tfcluster.context(); print('has', ctx.mode, ctx.epochs, 'tfcluster.keras_patch' in sys.modules)"
+	const source = "import sys, tfcluster; ctx = tfcluster.context(); print('has', ctx.mode, ctx.epochs, " +
+		"'tfcluster.keras_patch' in sys.modules)"
 	for i, tt := range []struct {
 		options *clusterpb.RunOptions
 		want    string

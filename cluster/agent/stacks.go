@@ -55,16 +55,20 @@ func (a *Agent) takeSnapshot(ctx context.Context, t *task, asked *clusterpb.Take
 	}
 	if asked.GetNative() && s.GetPid() != 0 {
 		var err error
-		if s.Native, err = snapshot.Native(ctx, int(s.GetPid()), filepath.Dir(a.python.Describe().GetExecutable())); err != nil {
+		if s.Native, err = snapshot.Native(ctx, int(s.GetPid()),
+			filepath.Dir(a.python.Describe().GetExecutable())); err != nil {
 			s.NativeError = err.Error()
 		}
 	}
-	s.Task, s.Run, s.Attempt, s.Host, s.ExecutorId = l.GetTask(), l.GetRun(), l.GetAttempt(), a.self.host, a.cfg.GetIdentity().GetExecutorId()
+	s.Task, s.Run, s.Attempt, s.Host, s.ExecutorId = l.GetTask(), l.GetRun(), l.GetAttempt(), a.self.host,
+		a.cfg.GetIdentity().GetExecutorId()
 	if asked.GetToLog() {
 		t.output.log.Add(t.logged(s))
 	}
 	if asked.GetRound() != 0 {
-		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{Round: asked.GetRound(), Snapshot: s}}})
+		a.link.send(&clusterpb.AgentMessage{
+			Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{Round: asked.GetRound(), Snapshot: s}},
+		})
 	}
 }
 
@@ -72,7 +76,8 @@ func (a *Agent) takeSnapshot(ctx context.Context, t *task, asked *clusterpb.Take
 func (t *task) logged(s *clusterpb.Snapshot) []*clusterpb.Line {
 	var lines []*clusterpb.Line
 	for _, text := range snapshot.Text(s) {
-		lines = append(lines, &clusterpb.Line{Stream: clusterpb.Line_STDERR, UnixNano: time.Now().UnixNano(), Text: text, Task: t.output.task})
+		lines = append(lines,
+			&clusterpb.Line{Stream: clusterpb.Line_STDERR, UnixNano: time.Now().UnixNano(), Text: text, Task: t.output.task})
 	}
 	return lines
 }

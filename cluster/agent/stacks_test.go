@@ -91,17 +91,21 @@ func TestStacks(t *testing.T) {
 				s.GetProcess().GetState() != "S" || s.GetThreads()[0].GetWaitChannel() == ""; round++ {
 				s = c.snapshot(1, round)
 			}
-			if s.GetTask() != "worker:0" || s.GetHost() != "here" || s.GetExecutorId() != "0" || s.GetRun() != 1 || int(s.GetPid()) != pid || s.GetUnixNano() == 0 {
+			if s.GetTask() != "worker:0" || s.GetHost() != "here" || s.GetExecutorId() != "0" || s.GetRun() != 1 ||
+				int(s.GetPid()) != pid || s.GetUnixNano() == 0 {
 				t.Errorf("snapshot of %v", s)
 			}
 			if s.GetSource() != clusterpb.FromPython || s.GetError() != "" {
 				t.Fatalf("source %q, error %q", s.GetSource(), s.GetError())
 			}
 			main := s.GetThreads()[0]
-			if !main.GetMain() || int(main.GetNativeId()) != pid || main.GetName() != "MainThread" || main.GetState() != "S" || main.GetWaitChannel() == "" || !strings.HasSuffix(places(main), `innermost:12 subprocess.run(["sleep", "600"]); <module>:17 innermost()`) {
+			if !main.GetMain() || int(main.GetNativeId()) != pid || main.GetName() != "MainThread" || main.GetState() != "S" ||
+				main.GetWaitChannel() == "" ||
+				!strings.HasSuffix(places(main), `innermost:12 subprocess.run(["sleep", "600"]); <module>:17 innermost()`) {
 				t.Errorf("main thread %v", main)
 			}
-			if helper := threadWith(s, "work"); helper.GetName() != "helper" || helper.GetMain() || helper.GetState() != "S" || !strings.HasPrefix(places(helper), "work:8 lock.acquire(); ") {
+			if helper := threadWith(s, "work"); helper.GetName() != "helper" || helper.GetMain() || helper.GetState() != "S" ||
+				!strings.HasPrefix(places(helper), "work:8 lock.acquire(); ") {
 				t.Errorf("helper %v", helper)
 			}
 			for _, thread := range s.GetThreads() {
@@ -109,7 +113,8 @@ func TestStacks(t *testing.T) {
 					t.Errorf("tfcluster's own thread %v", thread)
 				}
 			}
-			if p := s.GetProcess(); int(p.GetPid()) != pid || p.GetRssBytes() < 1<<20 || p.GetThreads() < 2 || p.GetCommand() == "" || p.GetState() != "S" {
+			if p := s.GetProcess(); int(p.GetPid()) != pid || p.GetRssBytes() < 1<<20 || p.GetThreads() < 2 ||
+				p.GetCommand() == "" || p.GetState() != "S" {
 				t.Errorf("process %v", p)
 			}
 		})
@@ -151,7 +156,8 @@ func TestStacksWhileTheGILIsHeld(t *testing.T) {
 					t.Fatalf("round %d: source %q, error %q", round, s.GetSource(), s.GetError())
 				}
 				main := s.GetThreads()[0]
-				if !main.GetMain() || int(main.GetNativeId()) != c.started(1) || !strings.HasPrefix(places(main), "hold:5 ; innermost:12 ; <module>:17 ") || len(main.GetFrames()) != 3 {
+				if !main.GetMain() || int(main.GetNativeId()) != c.started(1) ||
+					!strings.HasPrefix(places(main), "hold:5 ; innermost:12 ; <module>:17 ") || len(main.GetFrames()) != 3 {
 					t.Errorf("round %d: main thread %v", round, main)
 				}
 				if threadWith(s, "work") == nil || threadWith(s, "_read_loop") != nil {
@@ -214,7 +220,8 @@ func TestStacksOfAProgramThatRemovesTheHandler(t *testing.T) {
 		"unregistered": `import faulthandler; faulthandler.unregister(signal.SIGRTMIN + 3); hold()`,
 		"blocked":      `signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); hold()`, // of this thread only
 		"closed":       `os.closerange(3, 1000); [open("/dev/null") for _ in range(20)]; hold()`,
-		"replaced":     `os.execvp(sys.executable, [sys.executable, "-c", "import ctypes; ctypes.PyDLL(None).usleep(600_000_000)"])`,
+		"replaced": `os.execvp(sys.executable, [sys.executable, "-c", "import ctypes; ` +
+			`ctypes.PyDLL(None).usleep(600_000_000)"])`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +257,8 @@ func TestStacksOfAStoppedTask(t *testing.T) {
 	for ; s.GetProcess().GetState() != "T"; round++ { // it may answer before the signal stops it
 		s = c.snapshot(1, round)
 	}
-	if s.GetSource() != clusterpb.FromProc || !strings.Contains(s.GetError(), "stopped") || !s.GetThreads()[0].GetMain() || s.GetThreads()[0].GetState() != "T" {
+	if s.GetSource() != clusterpb.FromProc || !strings.Contains(s.GetError(), "stopped") || !s.GetThreads()[0].GetMain() ||
+		s.GetThreads()[0].GetState() != "T" {
 		t.Errorf("source %q, error %q, threads %v", s.GetSource(), s.GetError(), s.GetThreads())
 	}
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
@@ -272,7 +280,8 @@ func TestStacksOfACommand(t *testing.T) {
 	for round := int32(1); len(s.GetChildren()) == 0 || s.GetChildren()[0].GetCommand() != "sleep 600"; round++ {
 		s = c.snapshot(1, round)
 	}
-	if s.GetSource() != clusterpb.FromProc || s.GetError() != "its program is not Python" || s.GetProcess().GetCommand() != "sh -c echo ready; sleep 600; true" || s.GetChildren()[0].GetParent() != s.GetPid() {
+	if s.GetSource() != clusterpb.FromProc || s.GetError() != "its program is not Python" ||
+		s.GetProcess().GetCommand() != "sh -c echo ready; sleep 600; true" || s.GetChildren()[0].GetParent() != s.GetPid() {
 		t.Errorf("snapshot %v", s)
 	}
 }
@@ -311,15 +320,19 @@ func TestStacksInTheLog(t *testing.T) {
 	c.prepare(1, 0)
 	c.launch(c.cell(1, fmt.Sprintf(waiting, `time.sleep(600)`)))
 	c.awaitLine("ready")
-	for round := int32(1); !strings.HasPrefix(places(c.snapshot(1, round).GetThreads()[0]), "innermost:12 "); round++ { // until it sleeps
+	// Until it sleeps.
+	for round := int32(1); !strings.HasPrefix(places(c.snapshot(1, round).GetThreads()[0]), "innermost:12 "); round++ {
 	}
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TakeSnapshot{TakeSnapshot: &clusterpb.TakeSnapshot{Run: 1, TimeoutMillis: 20_000, ToLog: true}}})
+	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TakeSnapshot{
+		TakeSnapshot: &clusterpb.TakeSnapshot{Run: 1, TimeoutMillis: 20_000, ToLog: true},
+	}})
 	c.awaitLine(`Thread "MainThread", state `)
 	c.awaitLine(`  File "<cell [7]>", line 12 in innermost`)
 	c.awaitLine(`    time.sleep(600)`)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if slices.ContainsFunc(c.messages, func(m *clusterpb.AgentMessage) bool { return m.GetSnapshot() != nil && m.GetSnapshot().GetRound() == 0 }) {
+	if slices.ContainsFunc(c.messages,
+		func(m *clusterpb.AgentMessage) bool { return m.GetSnapshot() != nil && m.GetSnapshot().GetRound() == 0 }) {
 		t.Error("a snapshot for the log is also sent")
 	}
 }

@@ -165,7 +165,8 @@ func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	t.proc.running, t.proc.control, t.proc.stale = p, jsonlines.NewWriter(pipes.control, controlTimeout), p.Fresh != ""
 	killed := t.proc.killed
 	t.mu.Unlock()
-	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.PID)}}}))
+	t.emit(
+		t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.PID)}}}))
 	if p.Fresh != "" {
 		t.note(p.Fresh+": this task started a new Python", true)
 	}
@@ -256,7 +257,8 @@ func (t *task) wasKilled() bool {
 }
 
 func (t *task) note(text string, warning bool) {
-	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: text, Warning: warning}}}))
+	t.emit(
+		t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: text, Warning: warning}}}))
 }
 
 // signal sends a signal to the task's session. reason is recorded if this agent ends it by

@@ -34,12 +34,14 @@ func TestTaskHasItsAgentsEnvironment(t *testing.T) {
 				c.prepare(1, 0)
 				c.launch(c.command(1, "sh", "-c", "echo $WHOSE; env | grep ^SECRET_OF_"))
 				c.exited(1)
-				if got := c.text(1); !strings.Contains(got, whose+"\nSECRET_OF_"+whose+"=1\n") || strings.Count(got, "SECRET") != 1 {
+				if got := c.text(1); !strings.Contains(got, whose+"\nSECRET_OF_"+whose+"=1\n") ||
+					strings.Count(got, "SECRET") != 1 {
 					t.Errorf("a command of agent %s sees %q", whose, got)
 				}
 				c.endRun(1, 0)
 				c.prepare(2, 0)
-				c.launch(c.cell(2, "import os; print(os.environ['WHOSE'], sorted(k for k in os.environ if k.startswith('SECRET_OF_')))"))
+				c.launch(
+					c.cell(2, "import os; print(os.environ['WHOSE'], sorted(k for k in os.environ if k.startswith('SECRET_OF_')))"))
 				c.exited(2)
 				if got := c.text(2); !strings.Contains(got, whose+" ['SECRET_OF_"+whose+"']\n") {
 					t.Errorf("a program of agent %s sees %q", whose, got)

@@ -49,9 +49,12 @@ func TestTwoExecutorsTrainTogether(t *testing.T) {
 	}
 	for i, c := range agents {
 		l := c.cell(1, mirrored)
-		l.Task, l.NumWorkers, l.Options = fmt.Sprintf("worker:%d", i), 2, &clusterpb.RunOptions{Callback: true, KerasPatch: true}
+		l.Task, l.NumWorkers, l.Options = fmt.Sprintf("worker:%d", i), 2,
+			&clusterpb.RunOptions{Callback: true, KerasPatch: true}
 		l.ClusterSpec = fmt.Sprintf(`{"worker":[%q,%q]}`, addresses[0], addresses[1])
-		l.Env = map[string]string{"TF_CONFIG": fmt.Sprintf(`{"cluster":%s,"task":{"type":"worker","index":%d}}`, l.ClusterSpec, i)}
+		l.Env = map[string]string{
+			"TF_CONFIG": fmt.Sprintf(`{"cluster":%s,"task":{"type":"worker","index":%d}}`, l.ClusterSpec, i),
+		}
 		c.launch(l)
 	}
 	var sums []string
@@ -97,7 +100,8 @@ func TestParameterServerWaitsAndIsEnded(t *testing.T) {
 func TestChangedPackagesRenewPython(t *testing.T) {
 	t.Parallel()
 	packages := filepath.Join(t.TempDir(), "site-packages")
-	c := newCoordinator(t, &clusterpb.WarmUp{Python: testPython(t), Zygote: true, Env: map[string]string{"PYTHONPATH": packages}})
+	c := newCoordinator(t,
+		&clusterpb.WarmUp{Python: testPython(t), Zygote: true, Env: map[string]string{"PYTHONPATH": packages}})
 	c.runAgent(nil)
 	c.warmed()
 	if err := os.MkdirAll(filepath.Join(packages, "late-1.0.dist-info"), 0o755); err != nil {
@@ -108,7 +112,8 @@ func TestChangedPackagesRenewPython(t *testing.T) {
 		c.prepare(run, 0)
 		c.launch(c.cell(run, "print('ran', flush=True)\n"))
 		c.event("the end", func(e *clusterpb.TaskEvent) bool {
-			if strings.Contains(e.GetNote().GetText(), "packages on disk changed since TensorFlow was imported: this task started a new Python") {
+			if strings.Contains(e.GetNote().GetText(),
+				"packages on disk changed since TensorFlow was imported: this task started a new Python") {
 				fresh[e.GetRun()] = true
 			}
 			return e.GetRun() == run && e.GetExited() != nil
@@ -143,7 +148,10 @@ func TestOutOfMemoryCounter(t *testing.T) {
 	for _, test := range []struct{ name, cgroups, file, content string }{
 		{"version 2", "0::/user/task\n", "user/task/memory.events", "low 0\noom 3\noom_kill 2\n"},
 		{"version 2 in a container", "0::/\n", "memory.events", "oom_kill 2\n"},
-		{"version 1", "9:memory:/a/b\n0::/\n", "memory/a/b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"},
+		{
+			"version 1", "9:memory:/a/b\n0::/\n", "memory/a/b/memory.oom_control",
+			"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+		},
 		{"version 1 in a container", "9:memory:/docker/x\n", "memory/memory.oom_control", "oom_kill 2\n"},
 	} {
 		root := t.TempDir()

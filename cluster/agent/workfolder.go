@@ -30,7 +30,9 @@ type shippedFiles struct {
 
 // fetch fetches the files of a launch that are missing, and releases those that it does not
 // name. It returns them by digest.
-func (g *shippedFiles) fetch(ctx context.Context, files []*clusterpb.Shipped, tell func(string)) (map[string]*os.File, error) {
+func (g *shippedFiles) fetch(ctx context.Context, files []*clusterpb.Shipped,
+	tell func(string),
+) (map[string]*os.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var lacking int64
@@ -122,7 +124,8 @@ func (t *task) removeFolder() {
 		}
 	}
 	if len(wrote) > 0 {
-		t.note(fmt.Sprintf("%s in the task's own folder is removed with the task: write files that you want to keep below ctx.dir", strings.Join(wrote[:min(3, len(wrote))], ", ")), true)
+		t.note(fmt.Sprintf("%s in the task's own folder is removed with the task: write files that you want to keep "+
+			"below ctx.dir", strings.Join(wrote[:min(3, len(wrote))], ", ")), true)
 	}
 	os.RemoveAll(t.disk.folder)
 }

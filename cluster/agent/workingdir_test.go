@@ -38,13 +38,16 @@ func TestWorkingDir(t *testing.T) {
 				run := int32(i + 1)
 				c.prepare(run, 0)
 				l := c.cell(run, "import os, tfcluster; print('in', os.getcwd()); print('told', tfcluster.context().working_dir)")
-				l.Directories = &clusterpb.Directories{Dir: filepath.Join(shared, fmt.Sprintf("run-%03d", run)), Working: tt.working}
+				l.Directories = &clusterpb.Directories{
+					Dir: filepath.Join(shared, fmt.Sprintf("run-%03d", run)), Working: tt.working,
+				}
 				l.Options = &clusterpb.RunOptions{WorkingDir: notebook, StartIn: tt.given}
 				c.launch(l)
 				x, text := c.exited(run), ""
 				c.endRun(run, 0)
 				if tt.want == "" {
-					if want := "--working-dir /no/such/folder is not a folder on "; !strings.Contains(x.GetReason(), want) || x.GetCode() != -1 {
+					if want := "--working-dir /no/such/folder is not a folder on "; !strings.Contains(x.GetReason(), want) ||
+						x.GetCode() != -1 {
 						t.Errorf("run %d exited %v, want %q", run, x, want)
 					}
 					continue

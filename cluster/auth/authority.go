@@ -40,7 +40,8 @@ const certLife = 400 * 24 * time.Hour
 // NewAuthority creates the authority of a cluster.
 func NewAuthority(cluster string) (*Authority, error) {
 	certPEM, keyPEM, err := sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "tfcluster " + cluster}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "tfcluster " + cluster}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func NewAuthority(cluster string) (*Authority, error) {
 func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate of the cluster that its driver saved cannot be used: %w; shut the cluster down and reserve it again", err)
+		return nil, fmt.Errorf("the certificate of the cluster that its driver saved cannot be used: %w; "+
+			"shut the cluster down and reserve it again", err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
@@ -95,7 +97,8 @@ func sign(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) (certPEM, keyPEM
 	if err != nil {
 		return nil, nil, errtext.Fault("make the certificate of %s: %w", tmpl.Subject.CommonName, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
 // pair is Issue for a connection.
@@ -118,8 +121,8 @@ func (a *Authority) ServerTLS() (*tls.Config, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-		NextProtos: []string{ProducerProtocol}, VerifyConnection: verifyProtocol,
+		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13, NextProtos: []string{ProducerProtocol}, VerifyConnection: verifyProtocol,
 	}, nil
 }
 

@@ -39,18 +39,20 @@ func mayCall(ctx context.Context, method string) error {
 // certificates of the owner may call the services of clients.
 func OwnersOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := mayCall(ctx, info.FullMethod); err != nil {
-				return nil, err
-			}
-			return next(ctx, req)
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := mayCall(s.Context(), info.FullMethod); err != nil {
-				return err
-			}
-			return next(srv, s)
-		}),
+		grpc.ChainUnaryInterceptor(
+			func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+				if err := mayCall(ctx, info.FullMethod); err != nil {
+					return nil, err
+				}
+				return next(ctx, req)
+			}),
+		grpc.ChainStreamInterceptor(
+			func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+				if err := mayCall(s.Context(), info.FullMethod); err != nil {
+					return err
+				}
+				return next(srv, s)
+			}),
 	}
 }
 
@@ -72,7 +74,9 @@ func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
 			Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
 		})),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+			},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
@@ -97,6 +101,6 @@ func PeerName(ctx context.Context) string {
 	return info.State.PeerCertificates[0].Subject.CommonName
 }
 
-// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the task
-// in whose name the agent calls.
+// Caller returns the name of the executor whose agent makes a call. It is an error if that executor does not run the
+// task in whose name the agent calls.
 type Caller func(ctx context.Context, task string) (executor string, err error)

@@ -17,7 +17,8 @@ const producerUnit = "producer"
 // verifyProtocol denies producers the services of agents and clients, and others the protocol of producers.
 func verifyProtocol(s tls.ConnectionState) error {
 	if isProducer(s) != (s.NegotiatedProtocol == ProducerProtocol) {
-		return errors.New("the connection is refused: the client's certificate is not valid for this kind of connection, so the client is not a part of this cluster")
+		return errors.New("the connection is refused: the client's certificate is not valid for this kind of connection, " +
+			"so the client is not a part of this cluster")
 	}
 	return nil
 }

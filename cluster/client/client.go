@@ -69,7 +69,10 @@ func dialSocket(ctx context.Context, name, socket string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", name, err)
 	}
-	c := &Client{ControlClient: clusterpb.NewControlClient(conn), FeedControlClient: clusterpb.NewFeedControlClient(conn), Name: name, conn: conn}
+	c := &Client{
+		ControlClient: clusterpb.NewControlClient(conn), FeedControlClient: clusterpb.NewFeedControlClient(conn),
+		Name: name, conn: conn,
+	}
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	if _, err := c.Status(ctx, &clusterpb.StatusRequest{}); err != nil {
@@ -147,7 +150,9 @@ const startTimeout = 20 * time.Second
 
 // launch starts the driver in a new session, so that neither a closed terminal nor a restarted
 // kernel ends it.
-func launch(ctx context.Context, program, name string, req *clusterpb.ReserveRequest, old *state.State) (*Client, error) {
+func launch(ctx context.Context, program, name string, req *clusterpb.ReserveRequest,
+	old *state.State,
+) (*Client, error) {
 	dir, err := state.Dir(name)
 	if err != nil {
 		return nil, err

@@ -4870,33 +4870,34 @@ func (x *Role) GetEndWithinMillis() int64 {
 }
 
 type ReserveRequest struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Backend           string                 `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"` // local | spark | yarn
-	Roles             []*Role                `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
-	Python            string                 `protobuf:"bytes,4,opt,name=python,proto3" json:"python,omitempty"`
-	Env               map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Zygote            bool                   `protobuf:"varint,6,opt,name=zygote,proto3" json:"zygote,omitempty"`
-	TimeoutMillis     int64                  `protobuf:"varint,7,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`
-	IdleMillis        int64                  `protobuf:"varint,8,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"` // 0: never
-	Dir               string                 `protobuf:"bytes,9,opt,name=dir,proto3" json:"dir,omitempty"`
-	Engine            map[string]string      `protobuf:"bytes,10,rep,name=engine,proto3" json:"engine,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // --master, --conf …, for the backend
-	WorkingDir        string                 `protobuf:"bytes,11,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
-	Owner             string                 `protobuf:"bytes,12,opt,name=owner,proto3" json:"owner,omitempty"` // the connection file's name of the reserving kernel; "" for the command line
-	Files             []string               `protobuf:"bytes,13,rep,name=files,proto3" json:"files,omitempty"`
-	PyFiles           []string               `protobuf:"bytes,14,rep,name=py_files,json=pyFiles,proto3" json:"py_files,omitempty"`
-	Venv              string                 `protobuf:"bytes,15,opt,name=venv,proto3" json:"venv,omitempty"`
-	Advertise         string                 `protobuf:"bytes,16,opt,name=advertise,proto3" json:"advertise,omitempty"`                                          // HOST[:PORTS]
-	TensorboardPython string                 `protobuf:"bytes,17,opt,name=tensorboard_python,json=tensorboardPython,proto3" json:"tensorboard_python,omitempty"` // interpreter with the package tensorboard
-	Ship              []*GivenFile           `protobuf:"bytes,18,rep,name=ship,proto3" json:"ship,omitempty"`                                                    // files for the working directories on executors without this disk
-	ShipEnvironment   string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`       // environment for executors without this disk: a folder or an archive
-	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // of the tasks' environment variables: tensorflow | pytorch | jax | none; "": tensorflow
-	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // the cluster is for one run, whose outcome is its final status for the engine
-	Begin             *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                  // that run, started by a driver that the engine runs, which then releases the cluster: no client is needed
-	FeedMemoryBytes   int64                  `protobuf:"varint,25,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"`    // shared memory of each task that is fed; 0: the default
-	RetentionMillis   int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`      // age in ms of runs on HDFS whose records are removed; 0: never
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	Name                   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Backend                string                 `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"` // local | spark | yarn
+	Roles                  []*Role                `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
+	Python                 string                 `protobuf:"bytes,4,opt,name=python,proto3" json:"python,omitempty"`
+	Env                    map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Zygote                 bool                   `protobuf:"varint,6,opt,name=zygote,proto3" json:"zygote,omitempty"`
+	TimeoutMillis          int64                  `protobuf:"varint,7,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`
+	IdleMillis             int64                  `protobuf:"varint,8,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"` // 0: never
+	Dir                    string                 `protobuf:"bytes,9,opt,name=dir,proto3" json:"dir,omitempty"`
+	Engine                 map[string]string      `protobuf:"bytes,10,rep,name=engine,proto3" json:"engine,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // --master, --conf …, for the backend
+	WorkingDir             string                 `protobuf:"bytes,11,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	Owner                  string                 `protobuf:"bytes,12,opt,name=owner,proto3" json:"owner,omitempty"` // the connection file's name of the reserving kernel; "" for the command line
+	Files                  []string               `protobuf:"bytes,13,rep,name=files,proto3" json:"files,omitempty"`
+	PyFiles                []string               `protobuf:"bytes,14,rep,name=py_files,json=pyFiles,proto3" json:"py_files,omitempty"`
+	Venv                   string                 `protobuf:"bytes,15,opt,name=venv,proto3" json:"venv,omitempty"`
+	Advertise              string                 `protobuf:"bytes,16,opt,name=advertise,proto3" json:"advertise,omitempty"`                                                            // HOST[:PORTS]
+	TensorboardPython      string                 `protobuf:"bytes,17,opt,name=tensorboard_python,json=tensorboardPython,proto3" json:"tensorboard_python,omitempty"`                   // interpreter with the package tensorboard
+	Ship                   []*GivenFile           `protobuf:"bytes,18,rep,name=ship,proto3" json:"ship,omitempty"`                                                                      // files for the working directories on executors without this disk
+	ShipEnvironment        string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`                         // environment for executors without this disk: a folder or an archive
+	Framework              string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                                            // of the tasks' environment variables: tensorflow | pytorch | jax | none; "": tensorflow
+	OneRun                 bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                                   // the cluster is for one run, whose outcome is its final status for the engine
+	Begin                  *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                                    // that run, started by a driver that the engine runs, which then releases the cluster: no client is needed
+	FeedMemoryBytes        int64                  `protobuf:"varint,25,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"`                      // shared memory of each task that is fed; 0: the default
+	HeartbeatTimeoutMillis int64                  `protobuf:"varint,26,opt,name=heartbeat_timeout_millis,json=heartbeatTimeoutMillis,proto3" json:"heartbeat_timeout_millis,omitempty"` // an executor without a message for so long is lost; 0: 30 s
+	RetentionMillis        int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`                        // age in ms of runs on HDFS whose records are removed; 0: never
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ReserveRequest) Reset() {
@@ -5090,6 +5091,13 @@ func (x *ReserveRequest) GetFeedMemoryBytes() int64 {
 	return 0
 }
 
+func (x *ReserveRequest) GetHeartbeatTimeoutMillis() int64 {
+	if x != nil {
+		return x.HeartbeatTimeoutMillis
+	}
+	return 0
+}
+
 func (x *ReserveRequest) GetRetentionMillis() int64 {
 	if x != nil {
 		return x.RetentionMillis
@@ -5262,7 +5270,7 @@ type ExecutorStatus struct {
 	Cause         string                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"` // why lost or waiting
 	Pid           int32                  `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
 	Attempt       int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	SilentSeconds float64                `protobuf:"fixed64,11,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since its agent's last message, if that is longer than three heartbeats; 0: not
+	SilentSeconds float64                `protobuf:"fixed64,11,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since its agent's last message, if that is 5 s or longer; 0: not
 	GpuPercent    float32                `protobuf:"fixed32,12,opt,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"`          // mean of its GPUs, of the last sample
 	GpuUsedBytes  uint64                 `protobuf:"varint,13,opt,name=gpu_used_bytes,json=gpuUsedBytes,proto3" json:"gpu_used_bytes,omitempty"`   // sum of its GPUs
 	unknownFields protoimpl.UnknownFields
@@ -9274,7 +9282,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xc1\a\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xfb\a\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -9301,7 +9309,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
 	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
 	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12*\n" +
-	"\x11feed_memory_bytes\x18\x19 \x01(\x03R\x0ffeedMemoryBytes\x12)\n" +
+	"\x11feed_memory_bytes\x18\x19 \x01(\x03R\x0ffeedMemoryBytes\x128\n" +
+	"\x18heartbeat_timeout_millis\x18\x1a \x01(\x03R\x16heartbeatTimeoutMillis\x12)\n" +
 	"\x10retention_millis\x18\x18 \x01(\x03R\x0fretentionMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

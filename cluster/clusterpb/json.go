@@ -61,7 +61,8 @@ func numeric(v any, f protoreflect.FieldDescriptor) any {
 		numbers(v, f.Message())
 	case string:
 		switch f.Kind() {
-		case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind, protoreflect.Uint64Kind,
+			protoreflect.Fixed64Kind:
 			return json.Number(v)
 		}
 	}

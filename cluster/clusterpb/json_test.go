@@ -23,20 +23,24 @@ func TestToJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"id":3,"progress":{"metrics":{"loss":"NaN"},"step":1152921504606846976},"results":{"worker:0":{"json":"7"}},` +
-		`"series":[{"name":"loss","steps":[1,2],"values":[0.5,0.25]}],"started_unix":1795362531,"tasks":[{"rss_bytes":240513024,"task":"worker:0"}],"words":["12"]}`
+	const want = `{"id":3,"progress":{"metrics":{"loss":"NaN"},"step":1152921504606846976},` +
+		`"results":{"worker:0":{"json":"7"}},` +
+		`"series":[{"name":"loss","steps":[1,2],"values":[0.5,0.25]}],"started_unix":1795362531,` +
+		`"tasks":[{"rss_bytes":240513024,"task":"worker:0"}],"words":["12"]}`
 	if string(text) != want {
 		t.Errorf("\n got %s\nwant %s", text, want)
 	}
 	again := &RunStatus{}
-	if err := protojson.Unmarshal(text, again); err != nil || !proto.Equal(proto.CloneOf(again), again) || again.GetProgress().GetStep() != 1<<60 {
+	if err := protojson.Unmarshal(text, again); err != nil || !proto.Equal(proto.CloneOf(again), again) ||
+		again.GetProgress().GetStep() != 1<<60 {
 		t.Error(again, err)
 	}
 	if text, err = ToJSON(&TaskStatus{}, true); err != nil {
 		t.Fatal(err)
 	}
 	var all map[string]any
-	if err := json.Unmarshal(text, &all); err != nil || all["rss_bytes"] != 0.0 || all["exit_code"] != 0.0 || all["echo"] != false {
+	if err := json.Unmarshal(text, &all); err != nil || all["rss_bytes"] != 0.0 || all["exit_code"] != 0.0 ||
+		all["echo"] != false {
 		t.Errorf("%s: %v", text, err)
 	}
 }

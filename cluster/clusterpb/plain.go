@@ -14,7 +14,8 @@ import (
 // closed stands for the text of a stream that has ended without a reason.
 const closed = "the other side ended, or closed the connection"
 
-// Plain returns err with a text for people: without gRPC's words before what the other side said. It wraps err; nil for nil.
+// Plain returns err with a text for people: without gRPC's words before what the other side said. It wraps
+// err; nil for nil.
 func Plain(err error) error {
 	if err == nil {
 		return nil
@@ -24,7 +25,8 @@ func Plain(err error) error {
 
 // Lost returns the error, for the program of a task, of a call or a stream of its executor to the driver.
 func Lost(task string, err error) error {
-	if status.Code(err) == codes.Unavailable || errors.Is(err, io.EOF) { // else the driver refuses, or something failed here
+	// Else the driver refuses, or something failed here.
+	if status.Code(err) == codes.Unavailable || errors.Is(err, io.EOF) {
 		return fmt.Errorf("the executor of %s has lost the connection to the cluster's driver: %w", task, Plain(err))
 	}
 	return Plain(err)

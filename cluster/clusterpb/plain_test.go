@@ -26,7 +26,10 @@ func TestPlain(t *testing.T) {
 		{io.EOF, closed},
 		{fmt.Errorf("report: %w", status.Error(codes.Unavailable, "error reading from server: EOF")), "report: " + closed},
 		{status.Error(codes.Unavailable, `connection error: desc = "dial \"x\": refused"`), `dial "x": refused`},
-		{fmt.Errorf(`a: %w; b`, status.Error(codes.Unavailable, `last: connection error: desc = "rpc error: code = Internal desc = closed"`)), "a: last: closed; b"},
+		{
+			fmt.Errorf(`a: %w; b`, status.Error(codes.Unavailable,
+				`last: connection error: desc = "rpc error: code = Internal desc = closed"`)), "a: last: closed; b",
+		},
 		{errors.New("connection error: desc = closed"), "connection error: desc = closed"},
 	} {
 		if got := Plain(c.err); got.Error() != c.want || !errors.Is(got, c.err) || status.Code(got) != status.Code(c.err) {

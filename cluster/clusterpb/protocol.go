@@ -26,7 +26,8 @@ func (x *Hello) Refuses(driver string) string {
 	case x.GetVersion() != driver:
 		return fmt.Sprintf("its tfcluster is version %s, the driver's %s", x.GetVersion(), driver)
 	case x.GetProtocol() != Protocol:
-		return fmt.Sprintf("its tfcluster is another build of version %s (protocol %d) than the driver's (protocol %d)", driver, x.GetProtocol(), Protocol)
+		return fmt.Sprintf("its tfcluster is another build of version %s (protocol %d) than the driver's (protocol %d)",
+			driver, x.GetProtocol(), Protocol)
 	}
 	return ""
 }
@@ -39,10 +40,12 @@ func (x *ClusterStatus) Outdated(client string) string {
 	}
 	theirs, ours := cmp.Or(x.GetVersion(), "of an earlier version"), cmp.Or(client, "here")
 	if theirs == ours {
-		theirs, ours = fmt.Sprintf("%s of protocol %d", theirs, x.GetProtocol()), fmt.Sprintf("%s of protocol %d", ours, Protocol)
+		theirs, ours = fmt.Sprintf("%s of protocol %d", theirs, x.GetProtocol()),
+			fmt.Sprintf("%s of protocol %d", ours, Protocol)
 	}
 	return fmt.Sprintf(
-		"cluster %s was reserved by tfcluster %s, whose driver does not understand all that tfcluster %s asks for: shutdown and reserve it again, or start with tfcluster %[2]s",
+		"cluster %s was reserved by tfcluster %s, whose driver does not understand all that tfcluster %s asks for: "+
+			"shutdown and reserve it again, or start with tfcluster %[2]s",
 		x.GetName(), theirs, ours,
 	)
 }

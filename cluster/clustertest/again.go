@@ -35,7 +35,9 @@ func testSameDirectory(t *testing.T, h Harness) {
 	if err == nil {
 		_, err = follow.Recv()
 	}
-	if want := "nothing has been started in this cluster yet: %tfcluster start PROGRAM; history --all lists the runs that earlier ones left in its directory"; status.Code(err) != codes.NotFound || status.Convert(err).Message() != want {
+	if want := "nothing has been started in this cluster yet: %tfcluster start PROGRAM; " +
+		"history --all lists the runs that earlier ones left in its directory"; status.Code(err) != codes.NotFound ||
+		status.Convert(err).Message() != want {
 		t.Errorf("wait ends with %v", err)
 	}
 	own, err := c.History(ctx, &clusterpb.HistoryRequest{})

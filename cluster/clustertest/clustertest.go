@@ -101,10 +101,13 @@ func (h Harness) newCluster(t testing.TB, client *client.Client, req *clusterpb.
 }
 
 // request returns a reservation with a unique name.
-func (h Harness) request(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *clusterpb.ReserveRequest {
+func (h Harness) request(t testing.TB, roles string,
+	change ...func(*clusterpb.ReserveRequest),
+) *clusterpb.ReserveRequest {
 	t.Helper()
 	req := &clusterpb.ReserveRequest{
-		Name: "t-" + strings.ToLower(rand.Text()[:12]), Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
+		Name: "t-" + strings.ToLower(rand.Text()[:12]), Backend: h.Reserve.GetBackend(), Python: h.Python,
+		Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
 		Engine: h.Reserve.GetEngine(), TimeoutMillis: Deadline.Milliseconds(), Dir: t.TempDir(), WorkingDir: t.TempDir(),
 	}
 	if h.RemoteResults {

@@ -41,8 +41,8 @@ def main_fun(args, ctx):
         collective.all_reduce(np.ones(1 << 18))
 `
 
-// testCollective: two tasks make collective calls, wherever their executors are. When one is killed, the run names it and
-// not the task whose call failed for it, and the executors serve the next run.
+// testCollective: two tasks make collective calls, wherever their executors are. When one is killed, the run names it
+// and not the task whose call failed for it, and the executors serve the next run.
 func testCollective(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
 	Summed(t, Summing(c, 5, 3_000_000, 7))
@@ -55,7 +55,8 @@ func testCollective(t *testing.T, h Harness) {
 
 // Summing starts a program of two tasks that combine vectors of so many numbers, from base on, so many times.
 func Summing(c *Cluster, times, size, base int) *Run {
-	return c.Script(fmt.Sprintf(summing, times, size, base), func(s *clusterpb.StartRequest) { s.Program.Function = "main_fun" })
+	return c.Script(fmt.Sprintf(summing, times, size, base),
+		func(s *clusterpb.StartRequest) { s.Program.Function = "main_fun" })
 }
 
 // Summed waits for a program of Summing.

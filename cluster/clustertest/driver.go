@@ -38,7 +38,8 @@ func testDriverKilled(t *testing.T, h Harness) {
 		t.Errorf("the agent is another: %d, was %d", now, agent)
 	}
 	hist, err := c.History(ctx, &clusterpb.HistoryRequest{})
-	if err != nil || len(hist.GetRuns()) != 1 || !strings.Contains(hist.GetRuns()[0].GetFailure().GetSummary(), "driver died") {
+	if err != nil || len(hist.GetRuns()) != 1 ||
+		!strings.Contains(hist.GetRuns()[0].GetFailure().GetSummary(), "driver died") {
 		t.Errorf("history: %v, %v", hist, err)
 	}
 	if st := c.Script(hello).Wait(); st.GetState() != "finished" || st.GetId() != 2 {
@@ -90,7 +91,8 @@ func testTwoRecover(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	WaitFor(t, "the driver's end", func() bool { return !c.alive() })
-	clients, errs := concurrently(4, func(ctx context.Context) (*client.Client, error) { return client.Recover(ctx, h.Program, c.Name) })
+	clients, errs := concurrently(4,
+		func(ctx context.Context) (*client.Client, error) { return client.Recover(ctx, h.Program, c.Name) })
 	if len(errs) > 0 {
 		t.Fatalf("recover: %v", errs)
 	}
@@ -111,7 +113,8 @@ func testTwoRecover(t *testing.T, h Harness) {
 
 func testOneName(t *testing.T, h Harness) {
 	req := h.request(t, "worker=1")
-	clients, errs := concurrently(4, func(ctx context.Context) (*client.Client, error) { return client.Launch(ctx, h.Program, req) })
+	clients, errs := concurrently(4,
+		func(ctx context.Context) (*client.Client, error) { return client.Launch(ctx, h.Program, req) })
 	if len(clients) != 1 {
 		t.Errorf("%d clusters have the name %s", len(clients), req.GetName())
 	}

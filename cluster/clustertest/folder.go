@@ -44,7 +44,8 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 		}
 	}
 	r := c.Script(program, start(""))
-	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "brought own 1 True /") != 2 || strings.Contains(r.Text(), notebook) {
+	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "brought own 1 True /") != 2 ||
+		strings.Contains(r.Text(), notebook) {
 		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
 	if files, err := os.ReadDir(notebook); err != nil || len(files) > 0 {
@@ -63,7 +64,9 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 	if f == nil {
 		f = r.Wait().GetFailure()
 	}
-	if want := fmt.Sprintf("--working-dir %s is not a folder on %s: give one that every executor has", missing, c.executor(f.GetTask()).GetHost()); !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
+	if want := fmt.Sprintf("--working-dir %s is not a folder on %s: give one that every executor has", missing,
+		c.executor(f.GetTask()).GetHost()); !strings.Contains(f.GetSummary(), want) ||
+		strings.Contains(f.GetSummary(), "\n") {
 		t.Errorf("with a missing folder the run fails with %q", f.GetSummary())
 	}
 }

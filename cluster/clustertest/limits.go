@@ -50,7 +50,8 @@ func testRunTimeout(t *testing.T, h Harness) {
 
 func testStepTimeout(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	r := c.Script("import tfcluster\nctx = tfcluster.context()\nctx.report(step=1, loss=0.5)\n"+forever, func(s *clusterpb.StartRequest) { s.Options.StepTimeoutMillis = 1500 })
+	r := c.Script("import tfcluster\nctx = tfcluster.context()\nctx.report(step=1, loss=0.5)\n"+
+		forever, func(s *clusterpb.StartRequest) { s.Options.StepTimeoutMillis = 1500 })
 	st := r.Wait()
 	if f := st.GetFailure(); f.GetKind() != "step_timeout" {
 		t.Errorf("failure is %v", f)
@@ -72,10 +73,12 @@ print("seen", seen, "times, port", ctx.cluster_spec["worker"][ctx.task_index], f
 mark.write_text(str(seen + 1))
 `
 
-// savesSets saves the first set of per-rank checkpoints, and worker 1 its part of a second one, which a restart leaves out.
+// savesSets saves the first set of per-rank checkpoints, and worker 1 its part of a second one, which a
+// restart leaves out.
 const savesSets = checkpointing + `
 root = mark.parent
-print("sets", sorted(str(p.relative_to(root)) for p in root.glob("step-*/*")), sorted(p.name for p in root.glob("step-*")))
+parts = sorted(str(p.relative_to(root)) for p in root.glob("step-*/*"))
+print("sets", parts, sorted(p.name for p in root.glob("step-*")))
 for step in range(1, 2 + (ctx.task_index if seen == 0 else 0)):
     (root / f"step-{step}").mkdir(exist_ok=True)
     (root / f"step-{step}" / f"rank-{ctx.task_index}").write_text(str(step))
@@ -100,7 +103,9 @@ func testRestart(t *testing.T, h Harness) {
 			t.Errorf("worker %s does not continue from what both have saved:\n%s", worker, r.Text())
 		}
 	}
-	for _, want := range []string{"restart 1 of 1", "checkpoint step-2 is left out: it has 1 of 2 files rank-#; they are now in run-001/torn/1"} {
+	for _, want := range []string{
+		"restart 1 of 1", "checkpoint step-2 is left out: it has 1 of 2 files rank-#; they are now in run-001/torn/1",
+	} {
 		if !strings.Contains(r.Notes(), want) {
 			t.Errorf("%q is not noted: %s", want, r.Notes())
 		}

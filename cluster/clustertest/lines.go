@@ -52,7 +52,9 @@ os.write(2, b"no end")
 	if st := r.Wait(); st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 	}
-	for _, want := range []string{"[worker:0] café \uFFFD", "[worker:0] bar done", strings.Repeat("x", 300_000), "[worker:0] no end"} {
+	for _, want := range []string{
+		"[worker:0] café \uFFFD", "[worker:0] bar done", strings.Repeat("x", 300_000), "[worker:0] no end",
+	} {
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no line %.40q", want)
 		}

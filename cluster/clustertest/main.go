@@ -90,7 +90,9 @@ func isolate() error {
 		return err
 	}
 	folder = dir
-	variables := map[string]string{folderVar: "", "TFCLUSTER_HOME": "state", "TFCLUSTER_CACHE": "environments", "XDG_CONFIG_HOME": "config"}
+	variables := map[string]string{
+		folderVar: "", "TFCLUSTER_HOME": "state", "TFCLUSTER_CACHE": "environments", "XDG_CONFIG_HOME": "config",
+	}
 	for name, below := range variables {
 		if err := os.Setenv(name, filepath.Join(dir, below)); err != nil {
 			return err

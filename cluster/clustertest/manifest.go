@@ -18,7 +18,8 @@ func testManifest(t *testing.T, h Harness) {
 		s.Options.Env = map[string]string{"PYTHONPATH": skewedPackages(t), "COLOUR": "blue", "MY_SECRET": "geheim"}
 		s.Program.Words = []string{"--lr", "0.1"}
 	})
-	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] has 1.26") || !strings.Contains(r.Text(), "[worker:0] has 2.1") {
+	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] has 1.26") ||
+		!strings.Contains(r.Text(), "[worker:0] has 2.1") {
 		t.Fatalf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
@@ -37,7 +38,8 @@ func testManifest(t *testing.T, h Harness) {
 	}
 	m := h1.GetManifests()[1]
 	common, tasks := m.GetCommon(), m.GetTasks()
-	if common.GetVersions()["Python"] == "" || len(common.GetCode()["test.py"]) != 64 || common.GetEnvironment()["COLOUR"] != "blue" || m.GetEnvironment()["COLOUR"] != "blue" {
+	if common.GetVersions()["Python"] == "" || len(common.GetCode()["test.py"]) != 64 ||
+		common.GetEnvironment()["COLOUR"] != "blue" || m.GetEnvironment()["COLOUR"] != "blue" {
 		t.Errorf("the common part is %v", common)
 	}
 	for task, version := range map[string]string{"worker:0": "2.1", "worker:1": "1.26"} {

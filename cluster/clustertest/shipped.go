@@ -24,7 +24,8 @@ func newVenv(t testing.TB, python string) string {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("the environment has %q, %v", found, err)
 	}
-	if err := os.WriteFile(filepath.Join(found[0], "brought.py"), []byte("here = 'with the environment'\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(found[0], "brought.py"), []byte("here = 'with the environment'\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -52,7 +53,8 @@ func Shipped(t *testing.T, h Harness, archive bool, cache string, change ...func
 	if err == nil {
 		_, err = w.Write([]byte("unpacked"))
 	}
-	if err != nil || z.Close() != nil || os.WriteFile(packed, zipped.Bytes(), 0o644) != nil || os.WriteFile(plain, []byte("first"), 0o644) != nil {
+	if err != nil || z.Close() != nil || os.WriteFile(packed, zipped.Bytes(), 0o644) != nil ||
+		os.WriteFile(plain, []byte("first"), 0o644) != nil {
 		t.Fatal("cannot create the files to ship")
 	}
 	environment := newVenv(t, h.Python)
@@ -61,7 +63,9 @@ func Shipped(t *testing.T, h Harness, archive bool, cache string, change ...func
 	}
 	c := h.Start(t, "worker=2", append(change, func(r *clusterpb.ReserveRequest) {
 		r.ShipEnvironment = environment
-		r.Ship = []*clusterpb.GivenFile{{Path: plain, Name: "conf/a.txt"}, {Path: packed, Name: "b", Unpack: true}, {Path: dir, Name: "all"}}
+		r.Ship = []*clusterpb.GivenFile{
+			{Path: plain, Name: "conf/a.txt"}, {Path: packed, Name: "b", Unpack: true}, {Path: dir, Name: "all"},
+		}
 	})...)
 	const reads = `
 import brought, pathlib, sys, tfcluster
@@ -81,7 +85,9 @@ pathlib.Path("conf/a.txt").write_text("spoiled")
 			t.Fatalf("the run is %s: %v\n%s\n%s", st.GetState(), st.GetFailure(), r.Text(), r.notes)
 		}
 		for task := range 2 {
-			for _, line := range []string{fmt.Sprintf("['%s', 'unpacked', '%s'] with the environment", want, want), "its own folder: True prefix " + cache} {
+			for _, line := range []string{
+				fmt.Sprintf("['%s', 'unpacked', '%s'] with the environment", want, want), "its own folder: True prefix " + cache,
+			} {
 				if line = fmt.Sprintf("[worker:%d] %s", task, line); !strings.Contains(r.Text(), line) {
 					t.Errorf("run %d: no %q:\n%s", i+1, line, r.Text())
 				}
@@ -101,11 +107,13 @@ pathlib.Path("conf/a.txt").write_text("spoiled")
 // version of Python.
 func AnotherPython(t *testing.T, h Harness, change ...func(*clusterpb.ReserveRequest)) {
 	dir := newVenv(t, h.Python)
-	if err := os.WriteFile(filepath.Join(dir, "pyvenv.cfg"), []byte("home = /usr/bin\nversion = 3.99.1\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "pyvenv.cfg"), []byte("home = /usr/bin\nversion = 3.99.1\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	c := h.Launch(t, "worker=1", append(change, func(r *clusterpb.ReserveRequest) { r.ShipEnvironment = dir })...)
-	if f := c.Reserved(); f == nil || !strings.Contains(f.GetSummary(), "is for Python 3.99, which ") || strings.Contains(f.GetSummary(), "\n") {
+	if f := c.Reserved(); f == nil || !strings.Contains(f.GetSummary(), "is for Python 3.99, which ") ||
+		strings.Contains(f.GetSummary(), "\n") {
 		t.Errorf("the reservation's failure is %v", f)
 	}
 }

@@ -37,14 +37,16 @@ while True:
 		t.Fatalf("stacks: %v", got)
 	}
 	for task, want := range map[string]struct{ source, function string }{
-		"worker:0": {clusterpb.FromPython, "<module>"}, "worker:1": {clusterpb.FromFaulthandler, "hold"}, "worker:2": {clusterpb.FromProc, ""},
+		"worker:0": {clusterpb.FromPython, "<module>"}, "worker:1": {clusterpb.FromFaulthandler, "hold"},
+		"worker:2": {clusterpb.FromProc, ""},
 	} {
 		s := SnapshotOf(got, task)
 		function := ""
 		if main := s.GetThreads()[0]; len(main.GetFrames()) > 0 {
 			function = main.GetFrames()[0].GetFunction()
 		}
-		if s.GetSource() != want.source || function != want.function || s.GetPid() != c.Task(task).GetPid() || s.GetHost() == "" || s.GetProcess().GetRssBytes() == 0 {
+		if s.GetSource() != want.source || function != want.function || s.GetPid() != c.Task(task).GetPid() ||
+			s.GetHost() == "" || s.GetProcess().GetRssBytes() == 0 {
 			t.Errorf("%s: %v", task, s)
 		}
 	}
@@ -59,8 +61,10 @@ while True:
 	kill := time.AfterFunc(300*time.Millisecond, func() { _ = syscall.Kill(agent, syscall.SIGKILL) }) // while it is asked
 	defer kill.Stop()
 	got = c.Snapshots(nil) // tasks of which none has been taken yet are ended, because the run fails
-	lost := slices.IndexFunc(got.GetMissing(), func(m *clusterpb.MissingSnapshot) bool { return m.GetTask() == "worker:3" })
-	if len(got.GetSnapshots())+len(got.GetMissing()) != 4 || lost < 0 || !strings.Contains(got.GetMissing()[lost].GetReason(), "its agent on ") {
+	lost := slices.IndexFunc(got.GetMissing(),
+		func(m *clusterpb.MissingSnapshot) bool { return m.GetTask() == "worker:3" })
+	if len(got.GetSnapshots())+len(got.GetMissing()) != 4 || lost < 0 ||
+		!strings.Contains(got.GetMissing()[lost].GetReason(), "its agent on ") {
 		t.Errorf("stacks while an agent is killed: %v", got)
 	}
 	if took := time.Since(began); took >= snapshotsTimeout {
@@ -79,7 +83,8 @@ func (c *Cluster) Snapshots(tasks []string) *clusterpb.StacksReply {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	stream, err := c.Client.Stacks(ctx, &clusterpb.StacksRequest{Tasks: tasks, TimeoutMillis: snapshotsTimeout.Milliseconds()})
+	stream, err := c.Client.Stacks(ctx,
+		&clusterpb.StacksRequest{Tasks: tasks, TimeoutMillis: snapshotsTimeout.Milliseconds()})
 	if err != nil {
 		c.T.Fatal(err)
 	}
@@ -93,7 +98,8 @@ func (c *Cluster) Snapshots(tasks []string) *clusterpb.StacksReply {
 			c.T.Fatalf("stacks: %v", err)
 		}
 		all.Run = reply.GetRun()
-		all.Snapshots, all.Missing = append(all.GetSnapshots(), reply.GetSnapshots()...), append(all.GetMissing(), reply.GetMissing()...)
+		all.Snapshots, all.Missing = append(all.GetSnapshots(), reply.GetSnapshots()...),
+			append(all.GetMissing(), reply.GetMissing()...)
 	}
 }
 

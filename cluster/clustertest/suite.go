@@ -12,7 +12,8 @@ import (
 
 // Executors matches the cases of Suite that may differ between two modes of one engine: a run that finishes, and
 // executors that are lost, recovered or released.
-var Executors = regexp.MustCompile("^lines of every task|lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
+var Executors = regexp.MustCompile(
+	"^lines of every task|lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
 
 // smoke matches the cases of Smoke.
 var smoke = regexp.MustCompile("^(lines of every task|an exception is|a killed task|a stop has|a gang is restarted|" +
@@ -84,8 +85,9 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 const hello = `
 import json, os, sys
 cfg = json.loads(os.environ["TF_CONFIG"])
-print("out of", cfg["task"]["type"], cfg["task"]["index"], "at", cfg["cluster"][cfg["task"]["type"]][cfg["task"]["index"]])
-print("err of", cfg["task"]["index"], file=sys.stderr)
+role, index = cfg["task"]["type"], cfg["task"]["index"]
+print("out of", role, index, "at", cfg["cluster"][role][index])
+print("err of", index, file=sys.stderr)
 `
 
 // forever runs until it is killed, and prints a line after its start.
@@ -103,7 +105,9 @@ func testFinish(t *testing.T, h Harness) {
 	if st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 	}
-	for _, want := range []string{"[worker:0] out of worker 0 at", "[worker:1] out of worker 1 at", "[worker:0] err of 0", "[worker:1] err of 1"} {
+	for _, want := range []string{
+		"[worker:0] out of worker 0 at", "[worker:1] out of worker 1 at", "[worker:0] err of 0", "[worker:1] err of 1",
+	} {
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no line %q in\n%s", want, r.Text())
 		}
@@ -217,7 +221,8 @@ print("waited", ctx.task_index, round(time.time() - began, 2), flush=True)
 func testResults(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
 	for range 6 {
-		r := c.Script("def main_fun(args, ctx):\n    ctx.barrier('all')\n    return ctx.task_index\n", func(s *clusterpb.StartRequest) { s.Program.Function = "main_fun" })
+		r := c.Script("def main_fun(args, ctx):\n    ctx.barrier('all')\n    return ctx.task_index\n",
+			func(s *clusterpb.StartRequest) { s.Program.Function = "main_fun" })
 		st := r.Wait()
 		if st.GetState() != "finished" || st.GetResult().GetJson() != "0" {
 			t.Fatalf("the run is %s, its result %q: %v\n%s", st.GetState(), st.GetResult().GetJson(), st.GetFailure(), r.Text())

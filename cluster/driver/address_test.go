@@ -68,12 +68,15 @@ func TestRoams(t *testing.T) {
 	const home, away = "127.0.0.1", "127.0.0.2"
 	r := &roaming{told: make(chan string), at: home}
 	d := &driver{
-		log:            slog.New(slog.DiscardHandler),
-		clusterRequest: clusterRequest{engine: cluster.Engine{Backend: r}, req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
-		listeners:      listeners{bind: home, address: home + ":0"},
+		log: slog.New(slog.DiscardHandler),
+		clusterRequest: clusterRequest{engine: cluster.Engine{Backend: r}, req: &clusterpb.ReserveRequest{
+			Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
+		}},
+		listeners: listeners{bind: home, address: home + ":0"},
 	}
 	d.coord = coordinator.New(coordinator.Config{
-		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Directory: coordinator.Directory{Dir: t.TempDir()}, Backend: r, Address: d.address,
+		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(),
+		Directory: coordinator.Directory{Dir: t.TempDir()}, Backend: r, Address: d.address,
 	})
 	ctx, leave := context.WithCancel(ctx)
 	var work sync.WaitGroup

@@ -86,7 +86,9 @@ func (d *driver) openDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Temporary: d.hosting != nil, Log: d.log}); err != nil {
+	if d.spool, err = spool.Open(ctx, spool.Config{
+		Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Temporary: d.hosting != nil, Log: d.log,
+	}); err != nil {
 		return err
 	}
 	if !fresh && d.hosting == nil { // only a hosted driver begins with an empty spool
@@ -120,7 +122,9 @@ func (d *driver) useHadoop() {
 	if !d.engine.Hadoop || d.hosting != nil { // a container has its own
 		return
 	}
-	for key, name := range map[string]string{cluster.EngineConfDir: "HADOOP_CONF_DIR", cluster.EngineUser: "HADOOP_USER_NAME"} {
+	for key, name := range map[string]string{
+		cluster.EngineConfDir: "HADOOP_CONF_DIR", cluster.EngineUser: "HADOOP_USER_NAME",
+	} {
 		if v := d.req.GetEngine()[key]; v != "" {
 			_ = os.Setenv(name, v) // fails only for a name or a value that no command can give
 		}
@@ -177,7 +181,8 @@ func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 	if dir == "" {
 		dir = "tfcluster-runs/" + d.name
 	} else if !rundir.IsURI(dir) {
-		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
+		return fmt.Errorf(
+			"--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
 	if d.opt.OpenRemote == nil {
 		return fmt.Errorf("--dir %s: this file system is not supported; give a folder on hdfs://", dir)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -64,7 +65,8 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, ready io.WriteClose
 	var in state.DriverInput
 	err := json.NewDecoder(stdin).Decode(&in)
 	if err != nil {
-		err = fmt.Errorf("the notebook or shell that started the driver ended before it had sent the request (%w); repeat the command", err)
+		err = fmt.Errorf("the notebook or shell that started the driver ended before it had sent the request (%w); "+
+			"repeat the command", err)
 	} else {
 		err = d.prepare(ctx, in)
 	}
@@ -110,7 +112,8 @@ func announce(ready io.WriteCloser, socket string, problem error) error {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("the notebook or shell that started the driver ended before the driver was ready (%w), so the driver ends too; repeat the command", err)
+		return fmt.Errorf("the notebook or shell that started the driver ended before the driver was ready (%w), "+
+			"so the driver ends too; repeat the command", err)
 	}
 	return nil
 }
@@ -193,7 +196,8 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	}
 	var known bool
 	if d.engine, known = d.opt.Engines.Find(d.req.GetBackend()); !known {
-		return errors.Join(fmt.Errorf("this tfcluster has no engine for --backend %s: choose another --backend", d.req.GetBackend()), d.forget())
+		return errors.Join(fmt.Errorf("this tfcluster has no engine for --backend %s: choose another --backend",
+			d.req.GetBackend()), d.forget())
 	}
 	d.useHadoop()
 	place := d.openDirectory
@@ -243,9 +247,10 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 		address = d.coord.Address()
 	}
 	s := &state.State{
-		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since, Driver: state.ThisProcess(),
-		Allocation: allocation, Saved: saved, Request: request, Address: address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
-		LastRun: lastRun, Earlier: d.earlier, Detached: detached, Version: d.opt.Version,
+		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since,
+		Driver: state.ThisProcess(), Allocation: allocation, Saved: saved, Request: request, Address: address,
+		CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM), LastRun: lastRun, Earlier: d.earlier,
+		Detached: detached, Version: d.opt.Version,
 	}
 	if d.hosting != nil {
 		return d.saveHosted(*s)
@@ -259,46 +264,15 @@ func (d *driver) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := coordinator.Config{
-		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
-		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
-		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save, EndReason: d.endReason()}, Log: d.log,
-	}
-	if d.old != nil {
-		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
-		if d.hosting == nil { // otherwise the engine publishes the address to agents
-			cfg.Recovered.Address = d.old.Address
-		}
-		if cfg.Recovered.Saved == nil {
-			cfg.Recovered.Saved = []byte("null")
-		}
-	}
-	if d.hosting == nil {
-		cfg.TensorBoard = d.board(func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
-			return lines.Local(d.coord.Control())(ctx, req, send)
-		})
-	} else if d.showsBoard() { // with the tasks' Python, which exists on the node; its page shows others no lines
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name, nil)
-	}
-	if d.spool != nil {
-		cfg.Spool = d.spool
-	}
-	if d.hosting != nil {
-		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
-		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Flush, cfg.Hooks.SaveStart = d.autostart, hostedSaveInterval, d.hosting.Flush, d.saveStart
-		if d.old != nil {
-			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.interrupted.Start, d.interrupted.Run, d.old.Detached
-		}
-	} else {
-		cfg.Hooks.Record = d.record(d.lastRun)
-	}
-	d.hadoop(&cfg)
-	d.coord = coordinator.New(cfg)
+	d.coord = coordinator.New(d.config())
 	clients := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
 	pending := handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
-	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), handshakeOptions(pending, tlsConfig, d.coord.Feeds().Produce)...), grpc.KeepaliveParams(keepalive.ServerParameters{
-		Time: 5 * time.Second, Timeout: 5 * time.Second,
-	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
+	agents := grpc.NewServer(slices.Concat(d.messageLimits(), auth.OwnersOnly(),
+		handshakeOptions(pending, tlsConfig, d.coord.Feeds().Produce), []grpc.ServerOption{
+			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 5 * time.Second}),
+			grpc.KeepaliveEnforcementPolicy(
+				keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		})...)
 	d.register(agents, clients)
 	var g errgroup.Group
 	if d.hosting == nil {
@@ -334,7 +308,51 @@ func (d *driver) serve(ctx context.Context) error {
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
 }
 
-// board returns the TensorBoard on the notebook's host, whose proxy also serves the lines of source; nil: there is none.
+// config is the configuration of the coordinator.
+func (d *driver) config() coordinator.Config {
+	cfg := coordinator.Config{
+		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority,
+		StateDir: d.stateDir, Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
+		Backend: d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program,
+		Hooks: coordinator.Hooks{SaveState: d.save, EndReason: d.endReason()}, Log: d.log,
+	}
+	if d.old != nil {
+		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
+		if d.hosting == nil { // otherwise the engine publishes the address to agents
+			cfg.Recovered.Address = d.old.Address
+		}
+		if cfg.Recovered.Saved == nil {
+			cfg.Recovered.Saved = []byte("null")
+		}
+	}
+	if d.hosting == nil {
+		cfg.TensorBoard = d.board(
+			func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
+				return lines.Local(d.coord.Control())(ctx, req, send)
+			})
+	} else if d.showsBoard() { // with the tasks' Python, which exists on the node; its page shows others no lines
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name, nil)
+	}
+	if d.spool != nil {
+		cfg.Spool = d.spool
+	}
+	if d.hosting != nil {
+		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
+		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Flush, cfg.Hooks.SaveStart = d.autostart, hostedSaveInterval,
+			d.hosting.Flush, d.saveStart
+		if d.old != nil {
+			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.interrupted.Start, d.interrupted.Run,
+				d.old.Detached
+		}
+	} else {
+		cfg.Hooks.Record = d.record(d.lastRun)
+	}
+	d.hadoop(&cfg)
+	return cfg
+}
+
+// board returns the TensorBoard on the notebook's host, whose proxy also serves the lines of source;
+// nil: there is none.
 func (d *driver) board(source lines.Source) coordinator.TensorBoards {
 	if d.opt.TensorBoard == nil {
 		return nil

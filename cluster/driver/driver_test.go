@@ -53,7 +53,8 @@ func TestEngineAway(t *testing.T) {
 			_, err := ready.Write(input)
 			ready.CloseWithError(err)
 		}()
-		err = driver.Main(t.Context(), driver.Options{Engines: cluster.Engines{{Name: "lost", Backend: lost{c.why}}}}, stdin, silent{})
+		err = driver.Main(t.Context(), driver.Options{Engines: cluster.Engines{{Name: "lost", Backend: lost{c.why}}}},
+			stdin, silent{})
 		if !errors.Is(err, c.why) {
 			t.Errorf("it ended with %v, want %v", err, c.why)
 		}
@@ -93,9 +94,10 @@ func earlier(t *testing.T) *state.State {
 		t.Fatal(err)
 	}
 	s := &state.State{
-		Name: "c", Backend: "lost", Dir: t.TempDir(), Address: "127.0.0.1:0", CertPEM: string(authority.CertPEM), KeyPEM: string(authority.KeyPEM),
-		Driver: process, Saved: []byte(`"token"`),
-		Request: fmt.Appendf(nil, `{"name":"c","backend":"lost","dir":%q,"roles":[{"name":"worker","count":1}]}`, t.TempDir()),
+		Name: "c", Backend: "lost", Dir: t.TempDir(), Address: "127.0.0.1:0", CertPEM: string(authority.CertPEM),
+		KeyPEM: string(authority.KeyPEM), Driver: process, Saved: []byte(`"token"`),
+		Request: fmt.Appendf(nil, `{"name":"c","backend":"lost","dir":%q,"roles":[{"name":"worker","count":1}]}`,
+			t.TempDir()),
 	}
 	if err := s.Save(); err != nil {
 		t.Fatal(err)

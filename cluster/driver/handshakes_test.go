@@ -33,7 +33,9 @@ func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls
 		t.Fatal(err)
 	}
 	h := handshake.NewLimiter(limit, minimum)
-	s := &handshakeServer{nil, h, make(chan struct{}, 100), make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100)}
+	s := &handshakeServer{
+		nil, h, make(chan struct{}, 100), make(chan struct{}, 100), make(chan net.Conn, 100), make(chan string, 100),
+	}
 	s.ln = h.Listen(&arrivals{ln, s.arrived})
 	creds := &handshakeCredentials{credentials.NewTLS(config), h, func(conn net.Conn, feed string) {
 		s.produced <- feed
@@ -119,7 +121,10 @@ func authority(t *testing.T) (server, client *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server, &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: server.ClientCAs, ServerName: "coordinator", NextProtos: []string{"h2"}}
+	return server, &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: server.ClientCAs, ServerName: "coordinator",
+		NextProtos: []string{"h2"},
+	}
 }
 
 // TestHandshakesLimited: the oldest connection that does not authenticate makes room for
@@ -233,7 +238,8 @@ func TestProducers(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn := tls.Client(s.dial(t), &tls.Config{
-			Certificates: []tls.Certificate{pair}, RootCAs: config.ClientCAs, ServerName: "coordinator", NextProtos: []string{tt.protocol},
+			Certificates: []tls.Certificate{pair}, RootCAs: config.ClientCAs, ServerName: "coordinator",
+			NextProtos: []string{tt.protocol},
 		})
 		if err := conn.Handshake(); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

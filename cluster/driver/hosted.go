@@ -36,7 +36,8 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	}
 	if saved != nil {
 		if err := json.Unmarshal(saved, &in.State); err != nil {
-			return fmt.Errorf("the state that the last ApplicationMaster saved cannot be read: %w; shut the cluster down and reserve again", err)
+			return fmt.Errorf(
+				"the state that the last ApplicationMaster saved cannot be read: %w; shut the cluster down and reserve again", err)
 		}
 	}
 	d := &driver{opt: opt, hosting: host, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
@@ -114,7 +115,8 @@ type savedStart struct {
 func (d *driver) saveStart(run int32, req *clusterpb.StartRequest) {
 	start, err := proto.Marshal(req)
 	if err != nil {
-		d.log.Error("the run cannot be restarted if this ApplicationMaster dies, because its start could not be encoded", "err", err)
+		d.log.Error("the run cannot be restarted if this ApplicationMaster dies, because its start could not be encoded",
+			"err", err)
 		return
 	}
 	d.hosting.SaveStart(append(binary.LittleEndian.AppendUint32(nil, uint32(run)), start...))
@@ -147,7 +149,8 @@ func (d *driver) servePage(ctx context.Context) {
 
 // showsBoard returns whether the page of this hosted driver links to TensorBoard.
 func (d *driver) showsBoard() bool {
-	return d.hosting != nil && d.req.GetEngine()[engineTensorBoard] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
+	return d.hosting != nil && d.req.GetEngine()[engineTensorBoard] != "" && d.opt.TensorBoard != nil &&
+		d.opt.ShowBoard != nil
 }
 
 // engineTensorBoard is the engine option, set by magics, that adds TensorBoard to the page.

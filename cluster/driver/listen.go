@@ -62,7 +62,8 @@ func (d *driver) listen() error {
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
-			return errtext.Fault("the saved address at which executors reach the driver, %q, has no port: %w", d.old.Address, err)
+			return errtext.Fault("the saved address at which executors reach the driver, %q, has no port: %w",
+				d.old.Address, err)
 		}
 		choice = append([]string{port}, choice...)
 	}

@@ -39,14 +39,15 @@ func (d *driver) proxy(ctx context.Context, ready io.WriteCloser) error {
 func (d *driver) newProxy() (*proxy.Proxy, error) {
 	host, ok := d.engine.Backend.(cluster.DriverLauncher)
 	if !ok {
-		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot, so leave --managed out", d.req.GetBackend())
+		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot, "+
+			"so leave --managed out", d.req.GetBackend())
 	}
 	if err := d.listenClients(); err != nil {
 		return nil, err
 	}
 	cfg := proxy.Config{
-		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.autostart, Authority: d.authority, Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
-		Old: d.old, Clients: d.clients, Log: d.log,
+		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.autostart, Authority: d.authority,
+		Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program, Old: d.old, Clients: d.clients, Log: d.log,
 		Remote: func() (proxy.Remote, io.Closer, error) {
 			e, err := d.opt.OpenRemote(d.dir)
 			return e.Reader, e.Close, err
@@ -55,13 +56,14 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 		Record: d.recordApplication,
 	}
 	var p *proxy.Proxy
-	cfg.TensorBoard = d.board(func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
-		control, err := p.Control(ctx)
-		if err != nil {
-			return err
-		}
-		return lines.Remote(control)(ctx, req, send)
-	})
+	cfg.TensorBoard = d.board(
+		func(ctx context.Context, req *clusterpb.LogsRequest, send func(*clusterpb.LinesReply) error) error {
+			control, err := p.Control(ctx)
+			if err != nil {
+				return err
+			}
+			return lines.Remote(control)(ctx, req, send)
+		})
 	var err error
 	p, err = proxy.New(cfg) // before it serves clients, nobody knows the path of lines
 	return p, err

@@ -62,9 +62,11 @@ func (nowhere) Remove(context.Context, string) error               { return nil 
 
 // fronted are the options of a driver before an engine.
 func fronted(q cluster.Backend) driver.Options {
-	return driver.Options{Engines: cluster.Engines{{Name: "queued", Backend: q}}, OpenRemote: func(dir string) (driver.RemoteDir, error) {
-		return driver.RemoteDir{Reader: nowhere{}, Dir: "hdfs://" + dir, Close: silent{}}, nil
-	}}
+	return driver.Options{
+		Engines: cluster.Engines{{Name: "queued", Backend: q}}, OpenRemote: func(dir string) (driver.RemoteDir, error) {
+			return driver.RemoteDir{Reader: nowhere{}, Dir: "hdfs://" + dir, Close: silent{}}, nil
+		},
+	}
 }
 
 // claimed is what the driver of a new cluster c reads, in a home of its own.
@@ -95,7 +97,8 @@ func claimed(t *testing.T, request string) io.Reader {
 // yet takes a reservation with it, but no run that was left to the engine.
 func TestFrontEnded(t *testing.T) {
 	for begin, stays := range map[string]bool{"": false, `,"begin":{}`: true} {
-		stdin := claimed(t, `{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}]`+begin+`}`)
+		stdin := claimed(t,
+			`{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}]`+begin+`}`)
 		ctx, end := context.WithCancel(t.Context())
 		q := &queued{asked: end}
 		if err := driver.Main(ctx, fronted(q), stdin, silent{}); err != nil && !errors.Is(err, context.Canceled) {
@@ -148,9 +151,13 @@ func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster
 // TestFrontUnsaved: of a driver that was submitted but cannot be written down nobody hears
 // as of one that is there: it is ended, and the client is told.
 func TestFrontUnsaved(t *testing.T) {
-	stdin := claimed(t, `{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}],"begin":{}}`)
-	q := &full{queued: queued{asked: func() { t.Error("it is asked for") }}, heard: make(chan *clusterpb.ReserveUpdate, 1000)}
-	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(), "queued-1 was submitted and is ended again, because the cluster's state cannot be saved: ") {
+	stdin := claimed(t,
+		`{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}],"begin":{}}`)
+	q := &full{
+		queued: queued{asked: func() { t.Error("it is asked for") }}, heard: make(chan *clusterpb.ReserveUpdate, 1000),
+	}
+	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(),
+		"queued-1 was submitted and is ended again, because the cluster's state cannot be saved: ") {
 		t.Errorf("it ends with %v", err)
 	}
 	if !q.ended.Load() {
@@ -162,7 +169,8 @@ func TestFrontUnsaved(t *testing.T) {
 			t.Errorf("a client hears of %s", last.GetAllocation())
 		}
 	}
-	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 was submitted and is ended again, because the cluster's state cannot be saved: ") || strings.Contains(f, "\n") {
+	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 was submitted and is ended again, "+
+		"because the cluster's state cannot be saved: ") || strings.Contains(f, "\n") {
 		t.Errorf("a client is told %q", f)
 	}
 }

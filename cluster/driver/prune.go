@@ -43,7 +43,8 @@ func (d *driver) prune(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return dir == d.dir || inUse(dir) })
+	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age),
+		func(dir string) bool { return dir == d.dir || inUse(dir) })
 	if err == nil {
 		err = os.WriteFile(stamp, nil, 0o600) // only then: after an error the next driver tries again
 	}

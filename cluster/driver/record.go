@@ -17,7 +17,9 @@ const shutdownReason = "shutdown"
 
 // record returns a function that writes the cluster's ClusterRecord once the cluster has a run
 // after before, an application of its engine, or an end that the user did not request.
-func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
+func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32,
+	over bool, why string,
+) error {
 	return func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
 		if why == shutdownReason {
 			why = ""
@@ -27,8 +29,8 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 		}
 		p := &state.ClusterRecord{
 			ID: d.authority.ID(), Earlier: d.earlier,
-			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Applications: leases, Places: places, LastRun: lastRun,
-			Engine: map[string]string{},
+			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Applications: leases,
+			Places: places, LastRun: lastRun, Engine: map[string]string{},
 		}
 		for _, k := range recordKeys {
 			if v := d.req.GetEngine()[k]; v != "" {

@@ -21,8 +21,8 @@ type Member struct {
 // Given is the user's environment of the tasks.
 type Given struct{ Reserve, Start map[string]string }
 
-// Decide chooses the network of the members for a mode of start --fabric; "": auto. The error is the reason why they cannot
-// have it, in one line; the reply is then what they have instead, nil if there is no such mode.
+// Decide chooses the network of the members for a mode of start --fabric; "": auto. The error is the reason why they
+// cannot have it, in one line; the reply is then what they have instead, nil if there is no such mode.
 func Decide(members []Member, mode string, given Given) (*clusterpb.FabricReply, error) {
 	mode = cmp.Or(mode, string(fabric.Auto))
 	if !slices.Contains([]fabric.Mode{fabric.Auto, fabric.TCP, fabric.RDMA}, fabric.Mode(mode)) {
@@ -31,14 +31,22 @@ func Decide(members []Member, mode string, given Given) (*clusterpb.FabricReply,
 	variables := append(variablesOf(given.Start, "start --env"), variablesOf(given.Reserve, "reserve --env")...)
 	ranks := make([]fabric.Rank, len(members))
 	for i, m := range members {
-		ranks[i] = fabric.Rank{Task: m.Task, Host: m.Host, Compared: m.Compared, NCCL: m.Python.GetNccl(), Given: variables, Executor: executor(m.Fabric)}
+		ranks[i] = fabric.Rank{
+			Task: m.Task, Host: m.Host, Compared: m.Compared, NCCL: m.Python.GetNccl(), Given: variables,
+			Executor: executor(m.Fabric),
+		}
 	}
 	d, err := fabric.Decide(ranks, fabric.Mode(mode))
-	reply := &clusterpb.FabricReply{Mode: mode, Link: string(d.Link), Why: d.Why, Summary: d.Summary, Tensorflow: d.TensorFlow}
+	reply := &clusterpb.FabricReply{
+		Mode: mode, Link: string(d.Link), Why: d.Why, Summary: d.Summary, Tensorflow: d.TensorFlow,
+	}
 	for i, m := range members {
-		x := &clusterpb.ExecutorFabric{Task: m.Task, Host: m.Host, Fabric: m.Fabric, Ports: d.Ranks[i].Ports, Nccl: m.Python.GetNccl()}
+		x := &clusterpb.ExecutorFabric{
+			Task: m.Task, Host: m.Host, Fabric: m.Fabric, Ports: d.Ranks[i].Ports, Nccl: m.Python.GetNccl(),
+		}
 		for _, s := range d.Ranks[i].Settings {
-			x.Settings = append(x.Settings, &clusterpb.FabricSetting{Name: s.Name, Value: s.Value, Reason: s.Reason, Source: s.Source})
+			x.Settings = append(x.Settings,
+				&clusterpb.FabricSetting{Name: s.Name, Value: s.Value, Reason: s.Reason, Source: s.Source})
 		}
 		x.Collective = collective(d.Ranks[i].Collective)
 		reply.Executors = append(reply.Executors, x)
@@ -58,7 +66,8 @@ func collective(c *fabric.Collective) *clusterpb.CollectivePort {
 	}
 	return &clusterpb.CollectivePort{
 		Device: c.Device, Port: int32(c.Port), Gid: int32(c.GID),
-		Timeout: number(c.Timeout), Retries: number(c.Retries), TrafficClass: number(c.TrafficClass), ServiceLevel: number(c.ServiceLevel),
+		Timeout: number(c.Timeout), Retries: number(c.Retries), TrafficClass: number(c.TrafficClass),
+		ServiceLevel: number(c.ServiceLevel),
 	}
 }
 

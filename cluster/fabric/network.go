@@ -30,11 +30,12 @@ func Report(x *fabric.Executor) *clusterpb.Fabric {
 
 func reportPort(p *fabric.Port) *clusterpb.FabricPort {
 	m := &clusterpb.FabricPort{
-		Device: p.Device, Number: int32(p.Number), Link: string(p.Link), State: p.State, Rate: p.Rate, Netdev: p.Netdev, Near: p.Near,
-		Software: p.Software, Layer: p.Layer, Problem: p.Problem, Remedy: p.Remedy,
+		Device: p.Device, Number: int32(p.Number), Link: string(p.Link), State: p.State, Rate: p.Rate, Netdev: p.Netdev,
+		Near: p.Near, Software: p.Software, Layer: p.Layer, Problem: p.Problem, Remedy: p.Remedy,
 	}
 	for _, g := range p.GIDs {
-		m.Gids = append(m.Gids, &clusterpb.FabricGID{Index: int32(g.Index), Version: int32(g.Version), Prefix: g.Prefix.String()})
+		m.Gids = append(m.Gids,
+			&clusterpb.FabricGID{Index: int32(g.Index), Version: int32(g.Version), Prefix: g.Prefix.String()})
 	}
 	return m
 }
@@ -50,8 +51,9 @@ func executor(f *clusterpb.Fabric) fabric.Executor {
 	}
 	for _, m := range f.GetPorts() {
 		p := fabric.Port{
-			Device: m.GetDevice(), Number: int(m.GetNumber()), Link: fabric.Link(m.GetLink()), State: m.GetState(), Rate: m.GetRate(), Netdev: m.GetNetdev(), Near: m.GetNear(),
-			Software: m.GetSoftware(), Layer: m.GetLayer(), Problem: m.GetProblem(), Remedy: m.GetRemedy(),
+			Device: m.GetDevice(), Number: int(m.GetNumber()), Link: fabric.Link(m.GetLink()), State: m.GetState(),
+			Rate: m.GetRate(), Netdev: m.GetNetdev(), Near: m.GetNear(), Software: m.GetSoftware(), Layer: m.GetLayer(),
+			Problem: m.GetProblem(), Remedy: m.GetRemedy(),
 		}
 		for _, g := range m.GetGids() {
 			if prefix, err := netip.ParsePrefix(g.GetPrefix()); err == nil {
@@ -68,5 +70,7 @@ func executor(f *clusterpb.Fabric) fabric.Executor {
 
 // Choice returns the message of what NCCL says that it uses.
 func Choice(c *fabric.Choice) *clusterpb.NCCLChoice {
-	return &clusterpb.NCCLChoice{Version: c.Version, Network: c.Network, Devices: slices.Clone(c.Devices), Paths: slices.Clone(c.Paths)}
+	return &clusterpb.NCCLChoice{
+		Version: c.Version, Network: c.Network, Devices: slices.Clone(c.Devices), Paths: slices.Clone(c.Paths),
+	}
 }

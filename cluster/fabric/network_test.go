@@ -13,10 +13,12 @@ import (
 func example() fabric.Executor {
 	prefix := netip.MustParsePrefix("10.0.0.11/24")
 	return fabric.Executor{
-		Interface: fabric.Interface{Name: "eth0", Prefixes: []netip.Prefix{prefix}, Rate: 100}, Address: "10.0.0.11", GPUs: 1, PeerMemory: true,
+		Interface: fabric.Interface{Name: "eth0", Prefixes: []netip.Prefix{prefix}, Rate: 100}, Address: "10.0.0.11", GPUs: 1,
+		PeerMemory: true,
 		Ports: []fabric.Port{{
-			Device: "mlx5_0", Number: 1, Link: fabric.RoCE2, State: "ACTIVE", Rate: 100, Netdev: "eth0", GIDs: []fabric.GID{{Index: 3, Version: 2, Prefix: prefix}},
-			Near: "near", Software: true, Layer: "Ethernet", Problem: "x", Remedy: "y",
+			Device: "mlx5_0", Number: 1, Link: fabric.RoCE2, State: "ACTIVE", Rate: 100, Netdev: "eth0",
+			GIDs: []fabric.GID{{Index: 3, Version: 2, Prefix: prefix}}, Near: "near", Software: true, Layer: "Ethernet",
+			Problem: "x", Remedy: "y",
 		}},
 		Own: []fabric.Variable{{Name: "NCCL_IB_TC", Value: "106", Source: "its environment"}},
 	}
@@ -26,7 +28,10 @@ func example() fabric.Executor {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	want := example()
-	for _, v := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Interface), reflect.ValueOf(want.Ports[0]), reflect.ValueOf(want.Ports[0].GIDs[0]), reflect.ValueOf(want.Own[0])} {
+	for _, v := range []reflect.Value{
+		reflect.ValueOf(want), reflect.ValueOf(want.Interface), reflect.ValueOf(want.Ports[0]),
+		reflect.ValueOf(want.Ports[0].GIDs[0]), reflect.ValueOf(want.Own[0]),
+	} {
 		for i := range v.NumField() {
 			if v.Field(i).IsZero() {
 				t.Errorf("%s.%s is not tried", v.Type(), v.Type().Field(i).Name)
@@ -39,12 +44,16 @@ func TestReport(t *testing.T) {
 	if got := executor(nil); !reflect.DeepEqual(got, fabric.Executor{}) {
 		t.Errorf("an agent that reports nothing: %+v", got)
 	}
-	bad := executor(&clusterpb.Fabric{Interface: &clusterpb.NetworkInterface{Prefixes: []string{"x"}}, Ports: []*clusterpb.FabricPort{{Gids: []*clusterpb.FabricGID{{Prefix: "y"}}}}})
+	bad := executor(&clusterpb.Fabric{
+		Interface: &clusterpb.NetworkInterface{Prefixes: []string{"x"}},
+		Ports:     []*clusterpb.FabricPort{{Gids: []*clusterpb.FabricGID{{Prefix: "y"}}}},
+	})
 	if len(bad.Interface.Prefixes) > 0 || len(bad.Ports[0].GIDs) > 0 {
 		t.Errorf("addresses %+v", bad)
 	}
 	c := fabric.Choice{Version: "2.21.5", Network: "IB", Devices: []string{"mlx5_0:1/IB"}, Paths: []string{"NET/IB"}}
-	if m := Choice(&c); m.GetVersion() != c.Version || m.GetNetwork() != c.Network || !reflect.DeepEqual(m.GetDevices(), c.Devices) || !reflect.DeepEqual(m.GetPaths(), c.Paths) {
+	if m := Choice(&c); m.GetVersion() != c.Version || m.GetNetwork() != c.Network ||
+		!reflect.DeepEqual(m.GetDevices(), c.Devices) || !reflect.DeepEqual(m.GetPaths(), c.Paths) {
 		t.Errorf("choice %v", m)
 	}
 }
@@ -58,7 +67,9 @@ func TestDecide(t *testing.T) {
 		{Task: "worker:0", Host: "a", Compared: true, Python: &clusterpb.Python{Nccl: "2.18.1"}, Fabric: Report(&x)},
 		{Task: "worker:1", Host: "b", Compared: true, Fabric: Report(&x)},
 	}
-	given := Given{Reserve: map[string]string{"NCCL_SOCKET_IFNAME": "y", "NCCL_IB_TC": "1"}, Start: map[string]string{"NCCL_SOCKET_IFNAME": "x"}}
+	given := Given{Reserve: map[string]string{"NCCL_SOCKET_IFNAME": "y", "NCCL_IB_TC": "1"}, Start: map[string]string{
+		"NCCL_SOCKET_IFNAME": "x",
+	}}
 	reply, err := Decide(members, "", given)
 	if err != nil || reply.GetMode() != "auto" || reply.GetLink() != "RoCE v2" {
 		t.Fatalf("%v, %v", reply, err)
@@ -67,7 +78,10 @@ func TestDecide(t *testing.T) {
 	for _, s := range reply.GetExecutors()[0].GetSettings() {
 		got[s.GetName()] = s.GetValue() + " " + s.GetSource()
 	}
-	want := map[string]string{"NCCL_SOCKET_IFNAME": "x start --env", "GLOO_SOCKET_IFNAME": "eth0 ", "NCCL_IB_GID_INDEX": "3 ", "NCCL_IB_TC": "1 reserve --env"}
+	want := map[string]string{
+		"NCCL_SOCKET_IFNAME": "x start --env", "GLOO_SOCKET_IFNAME": "eth0 ", "NCCL_IB_GID_INDEX": "3 ",
+		"NCCL_IB_TC": "1 reserve --env",
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("settings %v, want %v", got, want)
 	}
@@ -76,7 +90,8 @@ func TestDecide(t *testing.T) {
 	}
 	members[1].Fabric = nil
 	reply, err = Decide(members, "rdma", Given{})
-	if err == nil || err.Error() != "--fabric rdma: worker:1 on b: it has no RDMA device; --fabric auto uses TCP then" || reply.GetLink() != "Ethernet" {
+	if err == nil || err.Error() != "--fabric rdma: worker:1 on b: it has no RDMA device; --fabric auto uses TCP then" ||
+		reply.GetLink() != "Ethernet" {
 		t.Errorf("%v, %v", reply, err)
 	}
 }

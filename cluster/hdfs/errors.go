@@ -76,22 +76,27 @@ func (f *FS) explain(verb string, at location, err error) error {
 	line, _, _ := strings.Cut(text, "\n") // the rest is a Java stack trace
 	switch {
 	case strings.HasSuffix(class, "QuotaExceededException"):
-		return fmt.Errorf("%s: %w: %s: remove files there or ask the HDFS administrator for a larger quota", to, ErrQuota, line)
+		return fmt.Errorf("%s: %w: %s: remove files there or ask the HDFS administrator for a larger quota", to,
+			ErrQuota, line)
 	case class == "SafeModeException":
-		return fmt.Errorf("%s: %w: HDFS is read-only until its administrator runs hdfs dfsadmin -safemode leave", to, ErrSafeMode)
+		return fmt.Errorf("%s: %w: HDFS is read-only until its administrator runs hdfs dfsadmin -safemode leave", to,
+			ErrSafeMode)
 	case ok:
 		return fmt.Errorf("%s: HDFS returned %s: %s; the NameNode's log says more", to, class, line)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: %w: HDFS denies access to user %s; its owner can permit it, and HADOOP_USER_NAME names another user", to, fs.ErrPermission, f.config.User)
+		return fmt.Errorf("%s: %w: HDFS denies access to user %s; its owner can permit it, "+
+			"and HADOOP_USER_NAME names another user", to, fs.ErrPermission, f.config.User)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: HDFS did not answer in time (%w); check that the NameNode runs, then repeat it", to, err)
 	case errors.Is(err, context.Canceled), answered(err):
 		return fmt.Errorf("%s: %w", to, cause(err))
 	}
 	if node := at.dataNode(err); node != "" {
-		return fmt.Errorf("%s: %w: no try within %s succeeded, the last at DataNode %s: %w; check that it runs (hdfs dfsadmin -report), and that this host reaches it", to, ErrUnreachable, f.config.Bridge, node, cause(err))
+		return fmt.Errorf("%s: %w: no try within %s succeeded, the last at DataNode %s: %w; check that it runs (hdfs "+
+			"dfsadmin -report), and that this host reaches it", to, ErrUnreachable, f.config.Bridge, node, cause(err))
 	}
-	return fmt.Errorf("%s: %w: no call succeeded at %s within %s: %w; check that the NameNode runs, and that HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
+	return fmt.Errorf("%s: %w: no call succeeded at %s within %s: %w; check that the NameNode runs, and that "+
+		"HADOOP_CONF_DIR is the configuration of this HDFS", to, ErrUnreachable, at.key(), f.config.Bridge, cause(err))
 }
 
 // dataNode returns the address of the DataNode to which the connection failed, "" if it was one to a NameNode.

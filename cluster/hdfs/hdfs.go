@@ -38,7 +38,8 @@ func New(c Config) (*FS, error) {
 		return nil, hadoopconf.ErrNone
 	}
 	if c.Conf.Get("hadoop.security.authentication") == "kerberos" {
-		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support yet: use --backend spark --master yarn, with a --dir that is not on HDFS")
+		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support " +
+			"yet: use --backend spark --master yarn, with a --dir that is not on HDFS")
 	}
 	var err error
 	if c.umask, err = c.Conf.Umask(); err != nil {

@@ -103,7 +103,8 @@ func testVerbs(t *testing.T, c *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	infos, err := f.List(ctx, "/verbs/a/b")
-	if err != nil || len(infos) != 2 || infos[0].Name() != "dir" || !infos[0].IsDir() || infos[1].Name() != "file" || infos[1].Size() != 5<<20 {
+	if err != nil || len(infos) != 2 || infos[0].Name() != "dir" || !infos[0].IsDir() || infos[1].Name() != "file" ||
+		infos[1].Size() != 5<<20 {
 		t.Errorf("listed %v: %v", infos, err)
 	}
 	r, err := f.Open(ctx, "/verbs/a/b/file")
@@ -115,7 +116,8 @@ func testVerbs(t *testing.T, c *hadooptest.Cluster) {
 	if _, err := r.Seek(-500, io.SeekEnd); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := io.ReadFull(r, part); n != 500 || !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Equal(part[:n], content(2, 5<<20)[5<<20-500:]) {
+	if n, err := io.ReadFull(r, part); n != 500 || !errors.Is(err, io.ErrUnexpectedEOF) ||
+		!bytes.Equal(part[:n], content(2, 5<<20)[5<<20-500:]) {
 		t.Errorf("read %d bytes at the end: %v", n, err)
 	}
 	for range 2 { // removing a missing file succeeds
@@ -123,7 +125,9 @@ func testVerbs(t *testing.T, c *hadooptest.Cluster) {
 			t.Error(err)
 		}
 	}
-	for _, err := range []error{second(f.Stat(ctx, "/verbs")), second(f.List(ctx, "/verbs")), second(f.Read(ctx, "/verbs/a"))} {
+	for _, err := range []error{
+		second(f.Stat(ctx, "/verbs")), second(f.List(ctx, "/verbs")), second(f.Read(ctx, "/verbs/a")),
+	} {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/verbs") {
 			t.Errorf("List of a removed folder: %v", err)
 		}
@@ -139,7 +143,9 @@ func testNames(t *testing.T, c *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	full := path.Join("/user", user, "names/x")
-	for _, name := range []string{"names/x", full, "hdfs://" + full, fmt.Sprintf("hdfs://%s:8020%s", c.Host, full), "hdfs://" + c.Host + full} {
+	for _, name := range []string{
+		"names/x", full, "hdfs://" + full, fmt.Sprintf("hdfs://%s:8020%s", c.Host, full), "hdfs://" + c.Host + full,
+	} {
 		if err := f.Write(ctx, name, strings.NewReader(name)); err != nil {
 			t.Errorf("write %s: %v", name, err)
 			continue
@@ -209,7 +215,8 @@ func testLocalError(t *testing.T, c *hadooptest.Cluster) {
 	if got, err := f.Read(ctx, "/local/x"); string(got) != "old" {
 		t.Errorf("the file is %q: %v", got, err)
 	}
-	if out, err := c.Command("org.apache.hadoop.fs.FsShell", "-ls", "-C", "/local"); err != nil || strings.TrimSpace(out) != "/local/x" {
+	if out, err := c.Command("org.apache.hadoop.fs.FsShell", "-ls", "-C", "/local"); err != nil ||
+		strings.TrimSpace(out) != "/local/x" {
 		t.Errorf("the folder holds %q: %v", out, err)
 	}
 }

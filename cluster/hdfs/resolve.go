@@ -64,7 +64,8 @@ func (f *FS) resolve(name string) (location, error) {
 	at.uri = "hdfs://" + authority + at.path
 	at.nameNodes = f.nameNodes(authority)
 	if len(at.nameNodes) == 0 {
-		return location{}, fmt.Errorf("%s: the Hadoop configuration%s has no address of a NameNode of %s: set dfs.namenode.rpc-address.%[3]s.NAMENODE in hdfs-site.xml", name, f.configuredIn(), authority)
+		return location{}, fmt.Errorf("%s: the Hadoop configuration%s has no address of a NameNode of %s: "+
+			"set dfs.namenode.rpc-address.%[3]s.NAMENODE in hdfs-site.xml", name, f.configuredIn(), authority)
 	}
 	return at, nil
 }
@@ -82,7 +83,8 @@ func (f *FS) defaultAuthority() (string, error) {
 	fs := f.config.Conf.Or("fs.defaultFS", f.config.Conf.Get("fs.default.name"))
 	u, err := url.Parse(fs)
 	if err != nil || u.Scheme != "hdfs" || u.Host == "" {
-		return "", fmt.Errorf("fs.defaultFS is %q in the Hadoop configuration%s; it must be hdfs://HOST:PORT, the only file system that tfcluster reads and writes on a cluster: set it in core-site.xml", fs, f.configuredIn())
+		return "", fmt.Errorf("fs.defaultFS is %q in the Hadoop configuration%s; it must be hdfs://HOST:PORT, "+
+			"the only file system that tfcluster reads and writes on a cluster: set it in core-site.xml", fs, f.configuredIn())
 	}
 	return u.Host, nil
 }

@@ -240,7 +240,8 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 	select {
 	case <-watched:
 	case <-ctx.Done():
-		return errors.New("the process of an executor was killed but has not ended: it may wait for a disk (ps shows tfcluster agent in state D)")
+		return errors.New("the process of an executor was killed but has not ended: it may wait for a disk (ps shows " +
+			"tfcluster agent in state D)")
 	}
 	if err := os.RemoveAll(a.runtime); err != nil {
 		return fmt.Errorf("remove the agents' folder: %w", err)

@@ -6,8 +6,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// TestTwoGroups: the tasks of two clusters on one machine add up different numbers at once, in shared memory and between
-// hosts, and each has its own sums.
+// TestTwoGroups: the tasks of two clusters on one machine add up different numbers at once, in shared memory and
+// between hosts, and each has its own sums.
 func TestTwoGroups(t *testing.T) {
 	for name, hosts := range map[string]string{"shared memory": "", "TCP": "2"} {
 		t.Run(name, func(t *testing.T) {

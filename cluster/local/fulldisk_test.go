@@ -76,11 +76,13 @@ write("over")
 	sign("full")
 	r.Line("it is full")
 	seen := strings.Count(r.Text(), "\n")
-	clustertest.WaitFor(t, "lines while the disk is full", func() bool { return strings.Count(r.Text(), "\n") > seen+1000 })
+	clustertest.WaitFor(t, "lines while the disk is full",
+		func() bool { return strings.Count(r.Text(), "\n") > seen+1000 })
 	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.WaitFor(t, "the message that output is written again", func() bool { return strings.Contains(r.Notes(), "task output is written again") })
+	clustertest.WaitFor(t, "the message that output is written again",
+		func() bool { return strings.Contains(r.Notes(), "task output is written again") })
 	sign("free")
 	r.Line("it is free")
 	seen = strings.Count(r.Text(), "\n")
@@ -100,11 +102,14 @@ write("over")
 	}
 	before, gap, after := storedLines(t, c)
 	missing := len(all) - len(before) - len(after)
-	if missing < 900 || !strings.HasPrefix(gap, fmt.Sprintf("worker:0: %d lines were not kept: no space left on device, ", missing)) {
+	if missing < 900 ||
+		!strings.HasPrefix(gap, fmt.Sprintf("worker:0: %d lines were not kept: no space left on device, ", missing)) {
 		t.Errorf("of %d lines %d and %d are kept, around %q", len(all), len(before), len(after), gap)
 	}
-	if strings.Join(before, "\n") != strings.Join(all[:len(before)], "\n") || strings.Join(after, "\n") != strings.Join(all[len(before)+missing:], "\n") {
-		t.Errorf("the stored lines are not those before and after the gap:\n%s\n…\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	if strings.Join(before, "\n") != strings.Join(all[:len(before)], "\n") ||
+		strings.Join(after, "\n") != strings.Join(all[len(before)+missing:], "\n") {
+		t.Errorf("the stored lines are not those before and after the gap:\n%s\n…\n%s", strings.Join(before, "\n"),
+			strings.Join(after, "\n"))
 	}
 	if strings.Count(r.Notes(), "task output cannot be written") != 1 {
 		t.Errorf("the notes are %q", r.Notes())

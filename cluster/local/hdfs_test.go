@@ -85,7 +85,8 @@ func shutDown(t *testing.T, c *clustertest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clustertest.WaitFor(t, "the driver's end", func() bool { _, err := os.Stat(dir); return errors.Is(err, fs.ErrNotExist) })
+	clustertest.WaitFor(t, "the driver's end",
+		func() bool { _, err := os.Stat(dir); return errors.Is(err, fs.ErrNotExist) })
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), ".spool-*", "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left on the driver's host: %v %v", left, err)
@@ -165,7 +166,8 @@ print("done", flush=True)
 	h.AwaitHDFS()
 	shutDown(t, c)
 	h.checkFiles(t, "user/me/x/run-001", "checkpoints", "export", "logs", "run-manifest.json", "run.json", "tasks")
-	h.checkFiles(t, "user/me/x/run-001/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
+	h.checkFiles(t, "user/me/x/run-001/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index",
+		"ckpt-3.data-00000-of-00001", "ckpt-3.index")
 	h.checkFiles(t, "user/me/x/run-001/export", "saved_model.pb")
 	h.checkFiles(t, "user/me/x/run-001/tasks", "worker-0", "worker-1")
 	for i := range 2 {
@@ -173,18 +175,21 @@ print("done", flush=True)
 			t.Errorf("the events are %q", got)
 		}
 	}
-	if got := h.text(t, "user/me/x/run-001/tasks/worker-0/000000000000.log"); !strings.HasSuffix(got, " done\n") || !strings.Contains(got, "saved 1\n") {
+	if got := h.text(t, "user/me/x/run-001/tasks/worker-0/000000000000.log"); !strings.HasSuffix(got, " done\n") ||
+		!strings.Contains(got, "saved 1\n") {
 		t.Errorf("the lines are %q", got)
 	}
 
 	c = h.Start(t, "worker=2", h.dirOption("user/me/x/"))
-	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir,
+		func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	requireFinished(t, r)
 	if st := r.Now(); st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
 		t.Errorf("run %d resumed from %q", st.GetId(), st.GetResumedFrom())
 	}
 	for i := range 2 {
-		want := fmt.Sprintf("%d has ['checkpoint', 'ckpt-2.data-00000-of-00001', 'ckpt-2.index', 'ckpt-3.data-00000-of-00001', 'ckpt-3.index'] True", i)
+		want := fmt.Sprintf("%d has ['checkpoint', 'ckpt-2.data-00000-of-00001', 'ckpt-2.index', "+
+			"'ckpt-3.data-00000-of-00001', 'ckpt-3.index'] True", i)
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no %q:\n%s", want, r.Text())
 		}
@@ -204,11 +209,13 @@ print("done", flush=True)
 		t.Errorf("the lines of the earlier cluster's run: %v %v", kept, err)
 	}
 	hist, err := c.History(ctx, &clusterpb.HistoryRequest{All: true, Manifests: []int32{1, 2}})
-	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" || len(hist.GetManifests()) != 2 || len(hist.GetManifests()[1].GetTasks()) != 2 {
+	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" ||
+		len(hist.GetManifests()) != 2 || len(hist.GetManifests()[1].GetTasks()) != 2 {
 		t.Errorf("history: %v %v", hist, err)
 	}
 	shutDown(t, c)
-	h.checkFiles(t, "user/me/x/run-002/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
+	h.checkFiles(t, "user/me/x/run-002/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index",
+		"ckpt-3.data-00000-of-00001", "ckpt-3.index")
 }
 
 // hdfsCopied: ctx.local_copy copies a worker's share of a data set to its own disk, once.
@@ -236,7 +243,8 @@ except FileNotFoundError as e: print(ctx.task_index, "raised", e, flush=True)
 	root := strings.TrimSuffix(h.dir(""), "/")
 	for _, want := range []string{
 		"default " + root, "0 /data ['content of a/part-0', 'content of b/part-2']", "1 /data ['content of a/part-1']",
-		"0 " + root + "/data/*/part-[12] ['content of a/part-1']", "1 " + root + "/data/*/part-[12] ['content of b/part-2']", "0 all 3 True", "1 all 3 True", "0 raised ctx.local_copy: ",
+		"0 " + root + "/data/*/part-[12] ['content of a/part-1']", "1 " + root + "/data/*/part-[12] ['content of b/part-2']",
+		"0 all 3 True", "1 all 3 True", "0 raised ctx.local_copy: ",
 	} {
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no %q:\n%s", want, r.Text())
@@ -260,7 +268,8 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 	} {
 		begun := time.Now()
 		c, err := client.Launch(ctx, clustertest.Program(t), &clusterpb.ReserveRequest{
-			Name: "t-refused", Backend: "local", Python: h.Python, Dir: dir, Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
+			Name: "t-refused", Backend: "local", Python: h.Python, Dir: dir,
+			Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 		})
 		if err == nil {
 			c.Close()
@@ -313,7 +322,8 @@ time.sleep(600)
 	c.Client = client
 	c.Ready()
 	h.NameNode.Start()
-	r = c.Script(savingProgram+`print("has", held(), flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	r = c.Script(savingProgram+`print("has", held(), flush=True)`, ownWorkingDir,
+		func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	requireFinished(t, r)
 	if !strings.Contains(r.Text(), "has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']") {
 		t.Errorf("the lines are:\n%s", r.Text())

@@ -78,7 +78,8 @@ func TestLinesByHTTP(t *testing.T) {
 	follow := func(run int32) *websocket.Conn {
 		t.Helper()
 		d := websocket.Dialer{HandshakeTimeout: clustertest.Deadline, NetDialContext: dial}
-		conn, _, err := d.DialContext(ctx, "ws://jupyter"+base+"lines/live?"+url.Values{"run": {fmt.Sprint(run)}}.Encode(), http.Header{"Origin": {"http://jupyter"}})
+		conn, _, err := d.DialContext(ctx, "ws://jupyter"+base+"lines/live?"+url.Values{"run": {fmt.Sprint(run)}}.Encode(),
+			http.Header{"Origin": {"http://jupyter"}})
 		if err == nil {
 			err = conn.SetReadDeadline(time.Now().Add(clustertest.Deadline))
 		}
@@ -113,7 +114,8 @@ func TestLinesByHTTP(t *testing.T) {
 
 	transport := &http.Transport{DialContext: dial}
 	defer transport.CloseIdleConnections()
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://jupyter"+base+"lines?run=1&task=worker:1&grep=9$", nil)
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://jupyter"+base+
+		"lines?run=1&task=worker:1&grep=9$", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,8 @@ func TestLinesByHTTP(t *testing.T) {
 	}
 	defer file.Body.Close()
 	out, err := io.ReadAll(file.Body)
-	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); file.StatusCode != http.StatusOK || err != nil || len(lines) != each/10 || !slices.Contains(lines, "[worker:1] line 49999") {
+	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); file.StatusCode != http.StatusOK || err != nil ||
+		len(lines) != each/10 || !slices.Contains(lines, "[worker:1] line 49999") {
 		t.Errorf("the file has %d lines: %v", len(lines), err)
 	}
 
@@ -138,7 +141,8 @@ func TestLinesByHTTP(t *testing.T) {
 			break // the run was stopped before the cluster was released
 		}
 	}
-	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway, websocket.CloseNormalClosure) {
+	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway,
+		websocket.CloseNormalClosure) {
 		t.Errorf("the socket ends with %v", err)
 	}
 }

@@ -74,10 +74,12 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 		gpus += int(e.Each.GetGpus())
 	}
 	if have := float64(runtime.NumCPU()); cpus > have {
-		return fmt.Errorf("the tasks request %g CPUs together, this machine has %g: request fewer, or omit --cpus to share them equally", cpus, have)
+		return fmt.Errorf("the tasks request %g CPUs together, this machine has %g: request fewer, "+
+			"or omit --cpus to share them equally", cpus, have)
 	}
 	if have := proc.TotalMemory(); have > 0 && memory > have {
-		return fmt.Errorf("the tasks request %.1f GB of memory together, this machine has %.1f GB: request less, or omit --memory", float64(memory)/1e9, float64(have)/1e9)
+		return fmt.Errorf("the tasks request %.1f GB of memory together, this machine has %.1f GB: request less, "+
+			"or omit --memory", float64(memory)/1e9, float64(have)/1e9)
 	}
 	if gpus > 0 { // here: each agent would wait for them, and be replaced in vain
 		if err := b.CheckGPUs(ctx, gpus); err != nil {

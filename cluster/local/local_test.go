@@ -14,7 +14,8 @@ func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
 // harness returns a harness without TensorFlow and zygote: each task is a new interpreter.
 func harness(t testing.TB) clustertest.Harness {
 	return clustertest.Harness{
-		Program: clustertest.Program(t), Python: clustertest.FindPython(t), AnyEngine: true, Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
+		Program: clustertest.Program(t), Python: clustertest.FindPython(t), AnyEngine: true,
+		Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
 	}
 }
 

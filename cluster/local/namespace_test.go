@@ -190,9 +190,12 @@ else:
 	c.Signal("worker:0", syscall.SIGUSR2)
 	requireFinished(t, r)
 	st := r.Now()
-	checkFiles(t, st, "checkpoints", "both", "checkpoint", "ckpt-4.data-00000-of-00001", "ckpt-4.index", "ckpt-5.data-00000-of-00001", "ckpt-5.index")
+	checkFiles(t, st, "checkpoints", "both", "checkpoint", "ckpt-4.data-00000-of-00001", "ckpt-4.index",
+		"ckpt-5.data-00000-of-00001", "ckpt-5.index")
 	checkFiles(t, st, "export", "saved_model.pb", "variables")
-	for path, want := range map[string]string{"checkpoints/both": "of worker 0", "predictions-1.csv": "1,2,3", "export/saved_model.pb": "model"} {
+	for path, want := range map[string]string{
+		"checkpoints/both": "of worker 0", "predictions-1.csv": "1,2,3", "export/saved_model.pb": "model",
+	} {
 		if b, err := os.ReadFile(filepath.Join(st.GetDir(), path)); string(b) != want {
 			t.Errorf("%s is %q, %v", path, b, err)
 		}
@@ -237,12 +240,14 @@ time.sleep(600)
 		t.Fatalf("the failure is %v", f)
 	}
 	failed := r.Now().GetId()
-	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir,
+		func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	requireFinished(t, r)
 	if want := fmt.Sprintf("run %d", failed); r.Now().GetResumedFrom() != want {
 		t.Errorf("resumed from %q, want %q", r.Now().GetResumedFrom(), want)
 	}
-	if want := "1 has ['checkpoint', 'ckpt-7.data-00000-of-00001', 'ckpt-7.index'] True"; !strings.Contains(r.Text(), want) {
+	if want := "1 has ['checkpoint', 'ckpt-7.data-00000-of-00001', 'ckpt-7.index'] True"; !strings.Contains(
+		r.Text(), want) {
 		t.Errorf("no %q:\n%s", want, r.Text())
 	}
 	checkFiles(t, r.Now(), "checkpoints", "checkpoint", "ckpt-7.data-00000-of-00001", "ckpt-7.index")
@@ -296,7 +301,8 @@ model.fit(numpy.ones((8, 2)), numpy.ones((8, 1)), epochs=2, verbose=0, callbacks
 ctx.export_saved_model(model) # its assets folder is empty, so there is no file to send
 `, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
 	requireFinished(t, r)
-	if text := r.Text(); !strings.Contains(text, "epoch 1 resumed True") || strings.Contains(text, "epoch 0 resumed True") {
+	if text := r.Text(); !strings.Contains(text, "epoch 1 resumed True") ||
+		strings.Contains(text, "epoch 0 resumed True") {
 		t.Errorf("it did not resume in epoch 1:\n%s", text)
 	}
 	checkFiles(t, r.Now(), "checkpoints")

@@ -19,7 +19,8 @@ func separateDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	t.Helper()
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
 	const script = `#!/bin/sh
-config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
+config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" &&
+	exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
 `
 	executable.Write(t, wrapper, fmt.Appendf(nil, script, clustertest.Program(t)))
 	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
@@ -29,7 +30,9 @@ config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" &
 // have separate disks. The mode of an existing directory is not changed.
 func TestPrivateResults(t *testing.T) {
 	t.Parallel()
-	for name, disks := range map[string]func(*clusterpb.ReserveRequest){"shared": func(*clusterpb.ReserveRequest) {}, "apart": separateDisks(t)} {
+	for name, disks := range map[string]func(*clusterpb.ReserveRequest){
+		"shared": func(*clusterpb.ReserveRequest) {}, "apart": separateDisks(t),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := t.TempDir()
@@ -41,7 +44,8 @@ func TestPrivateResults(t *testing.T) {
 			const writing = "import os, tfcluster\nctx = tfcluster.context()\nprint('here')\n" +
 				"open(os.path.join(ctx.checkpoint_dir, 'ckpt-1'), 'w').close()\n"
 			c.Script(writing).Wait()
-			if st := c.Script(writing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" }).Wait(); st.GetState() != "finished" {
+			if st := c.Script(writing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" }).Wait(); st.GetState() !=
+				"finished" {
 				t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 			}
 			c.End()

@@ -31,8 +31,9 @@ func TestReplaceAtOnce(t *testing.T) {
 	id := cluster.ExecutorID("0")
 	b := &local.Backend{}
 	alloc, err := b.Allocate(ctx, cluster.Request{
-		Cluster: "t-replace-at-once", Executors: []cluster.ExecutorRequest{{ID: id, Task: cluster.TaskID{Role: cluster.Worker}}},
-		Reserve: &clusterpb.ReserveRequest{Dir: dir}, Program: agent, StateDir: dir,
+		Cluster:   "t-replace-at-once",
+		Executors: []cluster.ExecutorRequest{{ID: id, Task: cluster.TaskID{Role: cluster.Worker}}},
+		Reserve:   &clusterpb.ReserveRequest{Dir: dir}, Program: agent, StateDir: dir,
 		AgentConfig: func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) { return &clusterpb.AgentConfig{}, nil },
 	})
 	if err != nil {

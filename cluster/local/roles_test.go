@@ -3,7 +3,6 @@ package local_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,29 +123,73 @@ func TestBatch(t *testing.T) {
 		code   int
 		prints []string
 	}{
-		{"a chief fails", []string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"}, 7, []string{"chief:0", "exited with code 7", "files are in"}},
-		{"a worker that is no chief fails", []string{"--workers", "2", "sh", "-c", `[ $TASK_INDEX = 0 ] && sleep 60; exit 3`}, 3, []string{"worker:1", "exited with code 3"}},
+		{
+			"a chief fails",
+			[]string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"},
+			7,
+			[]string{"chief:0", "exited with code 7", "files are in"},
+		},
+		{
+			"a worker that is no chief fails",
+			[]string{"--workers", "2", "sh", "-c", `[ $TASK_INDEX = 0 ] && sleep 60; exit 3`},
+			3,
+			[]string{"worker:1", "exited with code 3"},
+		},
 		{"all fail", []string{"--workers", "2", "--ps", "1", "sh", "-c", "exit 1"}, 1, []string{"exited with code 1"}},
-		{"one process alone", []string{"--workers", "1", "--env", "GREETING=hello", "sh", "-c", "echo $GREETING from $JOB_NAME:$TASK_INDEX of $TASK_NUM"}, 0, []string{"hello from worker:0 of 1"}},
-		{"a program that is not there", []string{"--workers", "1", "no-such-command-anywhere"}, 127, []string{"cannot run no-such-command-anywhere"}},
-		{"a worker is late", []string{"--workers", "2", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", `[ $TASK_INDEX = 1 ] || sleep 0.5; echo done`}, 0, []string{"[worker:0] done", "[worker:1] done"}},
-		{"a parameter server ends last", []string{"--chief", "--workers", "1", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", "sleep 0.$TASK_INDEX"}, 0, nil},
-		{"a parameter server crashes", []string{"--workers", "2", "--ps", "1", "--worker-command", "sleep 60", "--ps-command", "sleep 0.2; exit 1"}, 1, []string{"ps:0", "exited with code 1"}},
-		{"a sidecar hangs", []string{"--workers", "1", "--role", "tensorboard=1", "--tensorboard-command", "sleep 60", "--worker-command", "true"}, 0, nil},
+		{"one process alone", []string{
+			"--workers", "1", "--env", "GREETING=hello", "sh", "-c", "echo $GREETING from $JOB_NAME:$TASK_INDEX of $TASK_NUM",
+		}, 0, []string{"hello from worker:0 of 1"}},
+		{"a program that is not there", []string{"--workers", "1", "no-such-command-anywhere"}, 127, []string{
+			"cannot run no-such-command-anywhere",
+		}},
+		{"a worker is late", []string{
+			"--workers", "2", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", `[ $TASK_INDEX = 1 ] || sleep 0.5; echo done`,
+		}, 0, []string{"[worker:0] done", "[worker:1] done"}},
+		{"a parameter server ends last", []string{
+			"--chief", "--workers", "1", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", "sleep 0.$TASK_INDEX",
+		}, 0, nil},
+		{
+			"a parameter server crashes",
+			[]string{"--workers", "2", "--ps", "1", "--worker-command", "sleep 60", "--ps-command", "sleep 0.2; exit 1"},
+			1,
+			[]string{"ps:0", "exited with code 1"},
+		},
+		{"a sidecar hangs", []string{
+			"--workers", "1", "--role", "tensorboard=1", "--tensorboard-command", "sleep 60", "--worker-command", "true",
+		}, 0, nil},
 		{"stages in their order", []string{
-			"--workers", "1", "--ps", "1", "--role", "db=1", "--role", "loader=1", "--db-kind", "sidecar", "--loader-depends-on", "db", "--ps-depends-on", "loader",
-			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", awaitFile("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command", "echo ps has $(cat data) > ps; sleep 60", "--worker-command", awaitFile("ps") + "; cat data ps",
+			"--workers", "1", "--ps", "1", "--role", "db=1", "--role", "loader=1", "--db-kind", "sidecar", "--loader-depends-on",
+			"db", "--ps-depends-on", "loader", "--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60",
+			"--loader-command", awaitFile("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command",
+			"echo ps has $(cat data) > ps; sleep 60", "--worker-command", awaitFile("ps") + "; cat data ps",
 		}, 0, []string{"[loader:0] up", "[worker:0] loaded", "[worker:0] ps has loaded"}},
-		{"a stage fails", []string{"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4", "--worker-command", "echo never"}, 4, []string{"loader:0"}},
+		{"a stage fails", []string{
+			"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4",
+			"--worker-command", "echo never",
+		}, 4, []string{"loader:0"}},
 		{"a stage behind the training fails once", []string{
-			"--max-restarts", "1", "--workers", "1", "--role", "report=1", "--report-depends-on", "worker", "--report-end-within", "5m",
-			"--worker-command", "true", "--report-command", "[ -e tried ] || { echo so > tried; exit 3; }; echo reported",
+			"--max-restarts", "1", "--workers", "1", "--role", "report=1", "--report-depends-on", "worker",
+			"--report-end-within", "5m", "--worker-command", "true", "--report-command",
+			"[ -e tried ] || { echo so > tried; exit 3; }; echo reported",
 		}, 0, []string{"report:0", "exited with code 3; restart 1 of 1", "[report:0] reported"}},
-		{"a worker hangs behind the chief", []string{"--chief", "--workers", "1", "--worker-end-within", "300ms", "--chief-command", "true", "--worker-command", "sleep 60"}, 124, []string{"worker:0 did not end within 300ms", "--worker-kind untracked"}},
-		{"a worker hangs behind the chief and may", []string{"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms", "--chief-command", "true", "sleep", "60"}, 0, []string{"worker:0 did not end within 300ms"}},
-		{"a worker that may hang fails", []string{"--chief", "--workers", "1", "--worker-kind", "untracked", "--worker-end-within", "1m", "--chief-command", "true", "--worker-command", "sleep 0.3; exit 1"}, 1, []string{"worker:0"}},
-		{"a run's time is over", []string{"--workers", "1", "--run-timeout", "300ms", "sleep", "60"}, 124, []string{"did not end within 300ms"}},
-		{"nothing to run", []string{"--workers", "1", "--ps", "1", "--worker-command", "true"}, 2, []string{"the program is missing"}},
+		{"a worker hangs behind the chief", []string{
+			"--chief", "--workers", "1", "--worker-end-within", "300ms", "--chief-command", "true",
+			"--worker-command", "sleep 60",
+		}, 124, []string{"worker:0 did not end within 300ms", "--worker-kind untracked"}},
+		{"a worker hangs behind the chief and may", []string{
+			"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms",
+			"--chief-command", "true", "sleep", "60",
+		}, 0, []string{"worker:0 did not end within 300ms"}},
+		{"a worker that may hang fails", []string{
+			"--chief", "--workers", "1", "--worker-kind", "untracked", "--worker-end-within", "1m", "--chief-command", "true",
+			"--worker-command", "sleep 0.3; exit 1",
+		}, 1, []string{"worker:0"}},
+		{"a run's time is over", []string{"--workers", "1", "--run-timeout", "300ms", "sleep", "60"}, 124, []string{
+			"did not end within 300ms",
+		}},
+		{"nothing to run", []string{"--workers", "1", "--ps", "1", "--worker-command", "true"}, 2, []string{
+			"the program is missing",
+		}},
 		{"more than there is", []string{"--workers", "4", "--memory", "900000g", "true"}, 69, []string{"this machine has"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,7 +202,8 @@ func TestBatch(t *testing.T) {
 // TestBatchSidecar: the failure of a sidecar is reported at once, and the run goes on.
 func TestBatchSidecar(t *testing.T) {
 	t.Parallel()
-	b := startBatch(t, "--framework", "none", "--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", awaitFile("go"))
+	b := startBatch(t, "--framework", "none", "--workers", "1", "--role", "board=1", "--board-kind", "sidecar",
+		"--board-command", "exit 9", "--worker-command", awaitFile("go"))
 	clustertest.WaitFor(t, "the note about the sidecar", func() bool {
 		return strings.Contains(b.out.String()+b.err.String(), "exited with code 9; training continues without it")
 	})
@@ -176,7 +220,8 @@ func TestBatchNotReserved(t *testing.T) {
 	dir := t.TempDir()
 	python, pids := filepath.Join(dir, "python3"), filepath.Join(dir, "pid")
 	executable.Write(t, python, "#!/bin/sh\necho $$ > "+pids+"\nexec sleep 60\n")
-	startBatch(t, "--python", python, "--reserve-timeout", "10s", "--workers", "1", script(t, "pass")).end(75).prints("not reserved within 10s", "worker:0", "Python is warming up")
+	startBatch(t, "--python", python, "--reserve-timeout", "10s", "--workers", "1",
+		script(t, "pass")).end(75).prints("not reserved within 10s", "worker:0", "Python is warming up")
 	text, err := os.ReadFile(pids)
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || perr != nil {
@@ -192,7 +237,8 @@ func TestBatchSignals(t *testing.T) {
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			b := startBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo here; while :; do sleep 0.05; done`)
+			b := startBatch(t, "--framework", "none", "--workers", "1", "sh", "-c",
+				`trap 'echo saved > saved; exit 0' TERM; echo here; while :; do sleep 0.05; done`)
 			// Before its first line the program has not set its handler.
 			clustertest.WaitFor(t, "the task's line", func() bool { return strings.Contains(b.out.String(), "] here") })
 			if err := b.cmd.Process.Signal(signal); err != nil {
@@ -209,7 +255,8 @@ func TestBatchSignals(t *testing.T) {
 // TestBatchDetach: --detach prints only the cluster's name; the run goes on without the command.
 func TestBatchDetach(t *testing.T) {
 	t.Parallel()
-	b := startBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
+	b := startBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c",
+		"while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
 	name := strings.TrimSuffix(b.out.String(), "\n")
 	if err := cluster.CheckName(name); err != nil || b.err.String() != "" {
 		t.Fatalf("wrote %q and %q, %v", b.out.String(), b.err.String(), err)
@@ -243,98 +290,9 @@ if ctx.task_index == 1 and step < 2:
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(0.2 if step >= 2 else 60)
 `)
-	startBatch(t, "--workers", "2", "--max-restarts", "2", path).end(0).prints("restart 1 of 2", "restart 2 of 2", "from step 2")
+	startBatch(t, "--workers", "2", "--max-restarts", "2", path).end(0).prints("restart 1 of 2", "restart 2 of 2",
+		"from step 2")
 	startBatch(t, "--workers", "2", "--max-restarts", "1", path).end(137).prints("restart 1 of 1", "killed by signal 9")
-}
-
-// rendezvous simulates how a framework's processes meet at their configured address: the first process
-// listens there, on a port that the agent holds for it.
-const rendezvous = `
-import os, socket, time
-host, port, rank, size = %s
-rank, size = int(rank), int(size)
-assert "TF_CONFIG" not in os.environ
-if rank == 0:
-    server = socket.create_server(("", int(port)))  # sets SO_REUSEADDR, as PyTorch's store
-    peers = [server.accept()[0] for _ in range(size - 1)]
-    ranks = sorted(int(p.makefile().readline()) for p in peers)
-    assert ranks == list(range(1, size)), ranks
-    for p in peers:
-        p.sendall(b"go\n")
-else:
-    for _ in range(600):
-        try:
-            peer = socket.create_connection((host, int(port)))
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.1)
-    peer.sendall(f"{rank}\n".encode())
-    assert peer.makefile().readline() == "go\n"
-print(f"rank {rank} of {size} met")
-`
-
-// TestFrameworks: processes of PyTorch and JAX find each other with their environment variables. The
-// frameworks are replaced by a plain program.
-func TestFrameworks(t *testing.T) {
-	t.Parallel()
-	env := func(names ...string) string { return `(os.environ["` + strings.Join(names, `"], os.environ["`) + `"])` }
-	for framework, found := range map[string]string{
-		"pytorch": env("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
-		"jax":     `(*os.environ["JAX_COORDINATOR_ADDRESS"].rsplit(":", 1), os.environ["JAX_PROCESS_ID"], os.environ["JAX_NUM_PROCESSES"])`,
-	} {
-		t.Run(framework, func(t *testing.T) {
-			t.Parallel()
-			startBatch(t, "--framework", framework, "--chief", "--workers", "2", script(t, fmt.Sprintf(rendezvous, found))).end(0).
-				prints("[chief:0] rank 0 of 3 met", "[worker:0] rank 1 of 3 met", "[worker:1] rank 2 of 3 met")
-		})
-	}
-	t.Run("local rank", func(t *testing.T) {
-		t.Parallel()
-		startBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR" > board; sleep 60`, "--worker-depends-on", "board",
-			"--worker-command", awaitFile("board")+`; cat board; echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).prints("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
-	})
-}
-
-// frameworkPrograms are programs of the frameworks, as in docs/tony.md: each process contributes its rank
-// plus one, and all get the sum.
-var frameworkPrograms = map[string]string{
-	"torch": `
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-x = torch.tensor([dist.get_rank() + 1.0])
-dist.all_reduce(x)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} has {x.item():.0f}")
-dist.destroy_process_group()
-`,
-	"jax": `
-import os
-
-import jax
-
-jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"]))
-from jax.experimental import multihost_utils
-
-x = multihost_utils.process_allgather(jax.numpy.array([jax.process_index() + 1.0]))
-print(f"rank {jax.process_index()} of {jax.process_count()} has {x.sum():.0f}")
-`,
-}
-
-// TestFrameworksThemselves: processes of PyTorch and JAX meet, if the tests' Python has them.
-func TestFrameworksThemselves(t *testing.T) {
-	t.Parallel()
-	for module, framework := range map[string]string{"torch": "pytorch", "jax": "jax"} {
-		t.Run(framework, func(t *testing.T) {
-			t.Parallel()
-			python := clustertest.FindPython(t)
-			if out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+module+"') is None)").CombinedOutput(); err != nil {
-				t.Skipf("%s has no module %s: %v %s", python, module, err, out)
-			}
-			startBatch(t, "--framework", framework, "--workers", "3", script(t, frameworkPrograms[module])).end(0).
-				prints("[worker:0] rank 0 of 3 has 6", "[worker:1] rank 1 of 3 has 6", "[worker:2] rank 2 of 3 has 6")
-		})
-	}
 }
 
 // TestStackRequest: after a step's timeout Python writes its stacks. Commands, which the signal would kill,
@@ -342,5 +300,6 @@ func TestFrameworksThemselves(t *testing.T) {
 func TestStackRequest(t *testing.T) {
 	t.Parallel()
 	// If the run waited for the command, the test would exceed its limit.
-	startBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "36000").end(124).prints("no step for 300ms")
+	startBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep",
+		"36000").end(124).prints("no step for 300ms")
 }

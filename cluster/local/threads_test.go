@@ -11,7 +11,9 @@ import (
 func TestThreads(t *testing.T) {
 	t.Parallel()
 	roles := []*clusterpb.Role{
-		{Name: cluster.Chief, Count: 1}, {Name: cluster.Worker, Count: 2, Each: &clusterpb.Resources{Cpus: 2.5}}, {Name: cluster.PS, Count: 1},
+		{Name: cluster.Chief, Count: 1}, {Name: cluster.Worker, Count: 2, Each: &clusterpb.Resources{Cpus: 2.5}}, {
+			Name: cluster.PS, Count: 1,
+		},
 	}
 	var execs []cluster.ExecutorRequest
 	for i, task := range cluster.Tasks(roles) {

@@ -21,8 +21,8 @@ const (
 // clusterVariables describe the cluster or the task, not what it runs with.
 func clusterVariables() []string {
 	return []string{
-		"TF_CONFIG", "CLUSTER_SPEC", "JOB_NAME", "TASK_INDEX", "TASK_NUM", "TASK_ADDRESS", "TASK_PORT", "RANK", "LOCAL_RANK", "GROUP_RANK",
-		"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "CUDA_VISIBLE_DEVICES",
+		"TF_CONFIG", "CLUSTER_SPEC", "JOB_NAME", "TASK_INDEX", "TASK_NUM", "TASK_ADDRESS", "TASK_PORT", "RANK", "LOCAL_RANK",
+		"GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "CUDA_VISIBLE_DEVICES",
 	}
 }
 
@@ -39,7 +39,8 @@ func Variables(env map[string]string) map[string]string {
 
 // Clean removes secrets from a part of a manifest and shortens what is too long. It changes and returns the part.
 func Clean(part *clusterpb.TaskManifest) *clusterpb.TaskManifest {
-	part.Host, part.ExecutorId, part.Python = shorten(part.GetHost(), maxName), shorten(part.GetExecutorId(), maxName), shorten(part.GetPython(), maxText)
+	part.Host, part.ExecutorId, part.Python = shorten(part.GetHost(), maxName), shorten(part.GetExecutorId(), maxName),
+		shorten(part.GetPython(), maxText)
 	part.Gpus = part.GetGpus()[:min(len(part.GetGpus()), maxEntries)]
 	part.Absent = part.GetAbsent()[:min(len(part.GetAbsent()), maxEntries)]
 	for i, name := range part.GetAbsent() {

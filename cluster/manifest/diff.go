@@ -40,7 +40,10 @@ const maxDiff = 400
 
 // Compare returns what changed from run a to run b.
 func Compare(a, b Run) *Diff {
-	d := &Diff{Runs: []int32{a.Status.GetId(), b.Status.GetId()}, Changes: []Change{}, Results: []Change{}, Sources: map[string]string{}, Missing: []int32{}}
+	d := &Diff{
+		Runs: []int32{a.Status.GetId(), b.Status.GetId()}, Changes: []Change{}, Results: []Change{},
+		Sources: map[string]string{}, Missing: []int32{},
+	}
 	for _, r := range []Run{a, b} {
 		if r.Manifest == nil {
 			d.Missing = append(d.Missing, r.Status.GetId())
@@ -53,7 +56,8 @@ func Compare(a, b Run) *Diff {
 	for _, kind := range kinds() {
 		d.Changes = append(d.Changes, changes(kind, before[kind], after[kind])...)
 	}
-	d.Results = append(changes("state", map[string]string{"": a.Status.GetState()}, map[string]string{"": b.Status.GetState()}),
+	d.Results = append(
+		changes("state", map[string]string{"": a.Status.GetState()}, map[string]string{"": b.Status.GetState()}),
 		changes("seconds", map[string]string{"": seconds(a)}, map[string]string{"": seconds(b)})...)
 	d.Results = append(d.Results, changes("metric", metricTexts(a), metricTexts(b))...)
 	d.compareSources(a, b)

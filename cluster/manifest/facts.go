@@ -220,11 +220,15 @@ func Arguments(words []string) map[string]string {
 // isSession reports whether a variable describes a login session or a container, not what a program runs with.
 func isSession(name string) bool {
 	switch name {
-	case "PWD", "OLDPWD", "_", "SHLVL", "DISPLAY", "WINDOWID", "COLUMNS", "LINES", "LS_COLORS", "INVOCATION_ID", "JOURNAL_STREAM",
-		"CONTAINER_ID", "LOCAL_DIRS", "LOG_DIRS", "LOCALIZATION_COUNTERS", "LAUNCH_ENV_FILE", "PYTEST_CURRENT_TEST", "MAIL", "HOSTNAME":
+	case "PWD", "OLDPWD", "_", "SHLVL", "DISPLAY", "WINDOWID", "COLUMNS", "LINES", "LS_COLORS", "INVOCATION_ID",
+		"JOURNAL_STREAM", "CONTAINER_ID", "LOCAL_DIRS", "LOG_DIRS", "LOCALIZATION_COUNTERS", "LAUNCH_ENV_FILE",
+		"PYTEST_CURRENT_TEST", "MAIL", "HOSTNAME":
 		return true
 	}
-	for _, prefix := range []string{"TERM", "SSH_", "XDG_", "DBUS_", "JPY_", "JUPYTER", "NM_", "APPLICATION_", "APP_SUBMIT", "SPARK_", "VSCODE_", "TMUX", "IPYTHON"} {
+	for _, prefix := range []string{
+		"TERM", "SSH_", "XDG_", "DBUS_", "JPY_", "JUPYTER", "NM_", "APPLICATION_", "APP_SUBMIT", "SPARK_", "VSCODE_",
+		"TMUX", "IPYTHON",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -51,8 +51,8 @@ func all() []entries {
 }
 
 // Merge adds a later part to a task's manifest; its entries replace those of the same name. A part of another attempt
-// replaces the manifest. Names beyond maxEntries of a kind are left out: a program may copy data in an endless loop. have
-// may be nil; the result is have, or a new manifest.
+// replaces the manifest. Names beyond maxEntries of a kind are left out: a program may copy data in an endless loop.
+// have may be nil; the result is have, or a new manifest.
 func Merge(have, part *clusterpb.TaskManifest) *clusterpb.TaskManifest {
 	if have == nil || part.GetAttempt() > have.GetAttempt() {
 		return proto.CloneOf(part)

@@ -22,7 +22,10 @@ func IsSecretVariable(name string) bool {
 	case strings.HasPrefix(upper, "AWS_"), strings.HasPrefix(upper, "AZURE_"):
 		return true
 	}
-	for _, part := range []string{"TOKEN", "SECRET", "PASSW", "PASSPHRASE", "KEY", "CREDENTIAL", "COOKIE", "PRIVATE", "SIGNATURE", "WEBHOOK", "AUTH", "CONNECTION_STRING"} {
+	for _, part := range []string{
+		"TOKEN", "SECRET", "PASSW", "PASSPHRASE", "KEY", "CREDENTIAL", "COOKIE", "PRIVATE", "SIGNATURE", "WEBHOOK", "AUTH",
+		"CONNECTION_STRING",
+	} {
 		if strings.Contains(upper, part) {
 			return true
 		}
@@ -53,7 +56,8 @@ func IsSecretName(name string) bool {
 		return false
 	}
 	last := words[len(words)-1]
-	return slices.ContainsFunc([]string{"key", "token", "secret", "password", "passwd"}, func(end string) bool { return strings.HasSuffix(last, end) })
+	return slices.ContainsFunc([]string{"key", "token", "secret", "password", "passwd"},
+		func(end string) bool { return strings.HasSuffix(last, end) })
 }
 
 // wordsOf splits a name in its words, in lower case: at underscores and other signs, and in camelCase.
@@ -80,14 +84,17 @@ type replacement struct {
 	with    string
 }
 
-// secretForms match secrets by their form: private keys, the credentials in a URL, of HTTP, and tokens of known services.
+// secretForms match secrets by their form: private keys, the credentials in a URL, of HTTP, and
+// tokens of known services.
 var secretForms = sync.OnceValue(func() []replacement {
 	return []replacement{
 		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*KEY-----.*?(-----END [A-Z ]*-----|$)`), hidden},
 		{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'"]*@`), "${1}" + hidden + "@"},
 		{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'"]*` + hidden + `$`), "${1}" + hidden}, // cut before the @
 		{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`), "${1} " + hidden},
-		{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]{12,}`), hidden},
+		{
+			regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]{12,}`), hidden,
+		},
 	}
 })
 
@@ -120,7 +127,8 @@ func Redact(text string) string {
 func RedactSource(text string) string {
 	text = hideValues(hideForms(text), beforeInSource(), isSecretValue, true)
 	return hideValues(text, beforeDefault(), func(options []string, _ string) bool {
-		return slices.ContainsFunc(strings.FieldsFunc(options[1], func(r rune) bool { return strings.ContainsRune("\"', \t\n", r) }), IsSecretName)
+		return slices.ContainsFunc(
+			strings.FieldsFunc(options[1], func(r rune) bool { return strings.ContainsRune("\"', \t\n", r) }), IsSecretName)
 	}, true)
 }
 
@@ -135,16 +143,20 @@ func hideForms(text string) string {
 // after another one is its value if that is an option or a variable of the environment.
 func isSecretValue(match []string, value string) bool {
 	name := match[1]
-	if match[3] == "," && (match[2] == "" || !quoted().MatchString(value) || name[0] != '-' && name != strings.ToUpper(name)) {
+	if match[3] == "," &&
+		(match[2] == "" || !quoted().MatchString(value) || name[0] != '-' && name != strings.ToUpper(name)) {
 		return false
 	}
 	// What looks like a type may be the name itself: else: token = "value".
-	return IsSecretName(name) || len(match[3]) > 1 && slices.ContainsFunc(strings.Fields(strings.Trim(match[3], ":=")), IsSecretName)
+	return IsSecretName(name) ||
+		len(match[3]) > 1 && slices.ContainsFunc(strings.Fields(strings.Trim(match[3], ":=")), IsSecretName)
 }
 
 // hideValues hides the values that follow matches of a pattern and are secret: all, or only quoted texts and brackets
 // with such.
-func hideValues(text string, pattern *regexp.Regexp, secret func(match []string, value string) bool, quotedOnly bool) string {
+func hideValues(text string, pattern *regexp.Regexp, secret func(match []string, value string) bool,
+	quotedOnly bool,
+) string {
 	var shown strings.Builder
 	done := 0
 	for _, at := range pattern.FindAllStringSubmatchIndex(text, -1) {

@@ -144,7 +144,8 @@ func (d Difference) String() string {
 		for _, g := range d.Groups[:len(d.Groups)-1] {
 			tasks = append(tasks, g.Tasks...)
 		}
-		return fmt.Sprintf("%s %s another %s than %s", cluster.TaskList(tasks), verb(tasks, "runs", "run"), oneLine(d.Name), others)
+		return fmt.Sprintf("%s %s another %s than %s", cluster.TaskList(tasks), verb(tasks, "runs", "run"),
+			oneLine(d.Name), others)
 	}
 	var parts []string
 	for i, g := range d.Groups[:len(d.Groups)-1] {
@@ -155,7 +156,8 @@ func (d Difference) String() string {
 		case g.Value == "":
 			parts = append(parts, fmt.Sprintf("%s %s no %s", who, verb(g.Tasks, "has", "have"), oneLine(d.Name)))
 		default:
-			parts = append(parts, fmt.Sprintf("%s %s %s %s", who, verb(g.Tasks, "has", "have"), oneLine(d.Name), valueText(g.Value)))
+			parts = append(parts,
+				fmt.Sprintf("%s %s %s %s", who, verb(g.Tasks, "has", "have"), oneLine(d.Name), valueText(g.Value)))
 		}
 	}
 	return strings.Join(append(parts, others+" "+valueText(rest.Value)), ", ")

@@ -12,13 +12,15 @@ import (
 func TestInstallCommand(t *testing.T) {
 	t.Parallel()
 	const uv = "home = /usr/bin\nimplementation = CPython\nuv = 0.13.9\nversion_info = 3.11.2\n"
-	const venv = "home = /usr/bin\ninclude-system-site-packages = false\ncommand = /usr/bin/python3 -m venv /home/uv = /env\n"
+	const venv = "home = /usr/bin\ninclude-system-site-packages = false\n" +
+		"command = /usr/bin/python3 -m venv /home/uv = /env\n"
 	for name, tt := range map[string]struct {
 		config string
 		pip    bool
 		by     string // uv or pip
 	}{
-		"my uv": {uv, false, "uv"}, "seeded": {uv, true, "pip"}, "venv": {venv, true, "pip"}, "bare": {venv, false, "pip"}, "system": {"", true, "pip"},
+		"my uv": {uv, false, "uv"}, "seeded": {uv, true, "pip"}, "venv": {venv, true, "pip"}, "bare": {venv, false, "pip"},
+		"system": {"", true, "pip"},
 	} {
 		prefix := filepath.Join(t.TempDir(), name)
 		packages := filepath.Join(prefix, "lib", "python3.11", "site-packages")

@@ -59,7 +59,8 @@ func TestOfProcess(t *testing.T) {
 	}
 }
 
-// awaitArguments waits until /proc shows the arguments of a process: Start returns a moment before the kernel has set them.
+// awaitArguments waits until /proc shows the arguments of a process: Start returns a moment before the
+// kernel has set them.
 func awaitArguments(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	path := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline")

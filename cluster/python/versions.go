@@ -44,7 +44,8 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 	}
 	found := map[string]string{}
 	if err := json.Unmarshal(out, &found); err != nil {
-		return nil, fmt.Errorf("%s printed something else than its packages (%w): a sitecustomize or .pth file may print", interpreter, err)
+		return nil, fmt.Errorf("%s printed something else than its packages (%w): a sitecustomize or .pth file may print",
+			interpreter, err)
 	}
 	return found, nil
 }

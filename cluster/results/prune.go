@@ -78,7 +78,8 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 		switch _, run := rundir.Number(i.Name()); {
 		case run:
 			runs = append(runs, i)
-		case path.Base(root) == RootName && i.IsDir() && !strings.HasPrefix(i.Name(), ".") && !live(rundir.Join(root, i.Name())):
+		case path.Base(root) == RootName && i.IsDir() && !strings.HasPrefix(i.Name(), ".") &&
+			!live(rundir.Join(root, i.Name())):
 			clusters = append(clusters, i)
 		}
 	}
@@ -123,7 +124,9 @@ func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.File
 }
 
 // cluster prunes the runs of a cluster's folder with these entries, and returns whether it is empty then.
-func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, failed []error) {
+func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo,
+	before time.Time,
+) (empty bool, failed []error) {
 	empty = true
 	for _, i := range infos {
 		run := rundir.Join(dir, i.Name())
@@ -166,7 +169,9 @@ func ended(ctx context.Context, s Storage, run string) bool {
 
 // scan reports whether everything in a folder is older than before, and whether the folder contains a file
 // that is neither the run's record, its manifest nor one of its lines. top is set for the run's own folder.
-func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before time.Time, top bool) (old, foreign bool, err error) {
+func scan(ctx context.Context, s Storage, name string, info fs.FileInfo,
+	before time.Time, top bool,
+) (old, foreign bool, err error) {
 	if !info.ModTime().Before(before) {
 		return false, false, nil
 	}
@@ -175,7 +180,8 @@ func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before 
 		return false, false, err
 	}
 	for _, i := range infos {
-		ours := top && (i.Name() == RecordFile || i.Name() == ManifestFile || i.Name() == rundir.Lines) || strings.HasSuffix(i.Name(), rundir.OwnEvents)
+		ours := top && (i.Name() == RecordFile || i.Name() == ManifestFile || i.Name() == rundir.Lines) ||
+			strings.HasSuffix(i.Name(), rundir.OwnEvents)
 		switch {
 		case !i.ModTime().Before(before):
 			return false, false, nil

@@ -61,21 +61,23 @@ func TestPrune(t *testing.T) {
 			}
 		}
 	}
-	got, err := Prune(t.Context(), LocalStorage{}, root, before, func(dir string) bool { return filepath.Base(dir) == "live" })
+	got, err := Prune(t.Context(), LocalStorage{}, root, before,
+		func(dir string) bool { return filepath.Base(dir) == "live" })
 	if want := (Pruned{Runs: 4, Folders: 1, Kept: 1, Open: 1}); err != nil || got != want {
 		t.Errorf("it removed %+v, %v, want %+v", got, err, want)
 	}
 	for name, stays := range map[string]bool{
-		"a": false, "b/run-001/checkpoints/1/weights": true, "b/run-001/run.json": true, "b/run-002": false, "c/run-001/run.json": true,
-		"live/run-001/run.json": true, "mine/notes.txt": true, "mine/run-001": false, "young/run-001/tasks/worker-0/000000000.log": true,
-		"open/run-001/run.json": true,
+		"a": false, "b/run-001/checkpoints/1/weights": true, "b/run-001/run.json": true, "b/run-002": false,
+		"c/run-001/run.json": true, "live/run-001/run.json": true, "mine/notes.txt": true, "mine/run-001": false,
+		"young/run-001/tasks/worker-0/000000000.log": true, "open/run-001/run.json": true,
 	} {
 		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != stays {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	mine := filepath.Join(root, "b")
-	if _, err := Prune(t.Context(), LocalStorage{}, mine, before, func(dir string) bool { return dir == mine }); !errors.Is(err, ErrInUse) {
+	if _, err := Prune(t.Context(), LocalStorage{}, mine, before,
+		func(dir string) bool { return dir == mine }); !errors.Is(err, ErrInUse) {
 		t.Errorf("the runs of a live cluster: %v", err)
 	}
 	if got := Root("hdfs://nn/user/a/tfcluster-runs/b"); got != "hdfs://nn/user/a/tfcluster-runs" {
@@ -114,7 +116,8 @@ func TestPruneGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Prune(t.Context(), unreadable{}, root, time.Now().Add(time.Hour), func(string) bool { return false })
-	if want := (Pruned{Runs: 2, Folders: 1, Kept: 1}); got != want || !errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+	if want := (Pruned{Runs: 2, Folders: 1, Kept: 1}); got != want || !errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it removed %+v, %v, want %+v", got, err, want)
 	}
 	if _, err := os.Stat(model); err != nil {

@@ -106,7 +106,8 @@ func ReadManifest(ctx context.Context, f Folder, run int32) (*clusterpb.RunManif
 	m := &clusterpb.RunManifest{}
 	if err == nil {
 		if err = recordReader.Unmarshal(b, m); err != nil {
-			err = fmt.Errorf("%s is damaged (%w): remove it to compare only arguments and results", path.Join(rundir.Name(run), ManifestFile), err)
+			err = fmt.Errorf("%s is damaged (%w): remove it to compare only arguments and results",
+				path.Join(rundir.Name(run), ManifestFile), err)
 		}
 	}
 	if err != nil {
@@ -140,5 +141,6 @@ func reprOf(r *clusterpb.TaskResult) *clusterpb.TaskResult {
 // Place sets the paths in a run's status to those below a directory.
 func Place(st *clusterpb.RunStatus, root string) {
 	dir := rundir.Dir(root, st.GetId())
-	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, rundir.Join(dir, "logs"), rundir.Join(dir, "checkpoints"), rundir.Join(dir, "export")
+	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, rundir.Join(dir, "logs"), rundir.Join(dir, "checkpoints"),
+		rundir.Join(dir, "export")
 }

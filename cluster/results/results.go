@@ -100,8 +100,8 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 	return runs, nil
 }
 
-// nameKill has the failure of the last run, if its driver had no time to write one, say that somebody ended the cluster's
-// application at the engine.
+// nameKill has the failure of the last run, if its driver had no time to write one, say that somebody ended the
+// cluster's application at the engine.
 func (r *Results) nameKill(st *clusterpb.RunStatus) {
 	if r.Of == nil || len(r.Of.Applications) == 0 || !Interrupted(st) {
 		return
@@ -109,7 +109,8 @@ func (r *Results) nameKill(st *clusterpb.RunStatus) {
 	last := r.Of.Applications[len(r.Of.Applications)-1]
 	if strings.HasPrefix(last.State, "killed") {
 		st.Failure = &clusterpb.Failure{
-			Kind: "lost", ExitCode: 137, Summary: "the cluster ended: " + last.ID + " " + last.State, Remedy: st.GetFailure().GetRemedy(), Host: st.GetFailure().GetHost(),
+			Kind: "lost", ExitCode: 137, Summary: "the cluster ended: " + last.ID + " " +
+				last.State, Remedy: st.GetFailure().GetRemedy(), Host: st.GetFailure().GetHost(),
 		}
 	}
 }

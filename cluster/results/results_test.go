@@ -25,13 +25,16 @@ func TestResults(t *testing.T) {
 	for i := range 30 {
 		for _, task := range []string{"worker:0", "my-role:1"} {
 			at = at.Add(time.Second)
-			s.Append(&clusterpb.LogBatch{Run: 2, Task: task, First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: at.UnixNano(), Text: fmt.Sprintf("line %d", i)}}})
+			s.Append(&clusterpb.LogBatch{Run: 2, Task: task, First: uint64(i), Lines: []*clusterpb.Line{
+				{UnixNano: at.UnixNano(), Text: fmt.Sprintf("line %d", i)},
+			}})
 		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := protojson.Marshal(&clusterpb.RunStatus{Id: 2, State: "finished", Allocation: "application_1_2", Dir: "/elsewhere"})
+	b, err := protojson.Marshal(
+		&clusterpb.RunStatus{Id: 2, State: "finished", Allocation: "application_1_2", Dir: "/elsewhere"})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "run-002", "run.json"), b, 0o600)
 	}
@@ -45,7 +48,8 @@ func TestResults(t *testing.T) {
 	}
 	r := &Results{Dir: dir, Folder: LocalFolder(dir)}
 	runs, err := r.Runs(t.Context())
-	if err != nil || len(runs) != 3 || runs[0].GetState() != "failed" || runs[1].GetAllocation() != "application_1_2" || runs[1].GetDir() != filepath.Join(dir, "run-002") || runs[2].GetId() != 10 {
+	if err != nil || len(runs) != 3 || runs[0].GetState() != "failed" || runs[1].GetAllocation() != "application_1_2" ||
+		runs[1].GetDir() != filepath.Join(dir, "run-002") || runs[2].GetId() != 10 {
 		t.Errorf("the runs are %v: %v", runs, err)
 	}
 	for _, tt := range []struct {
@@ -78,7 +82,9 @@ func TestManifest(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "run-002"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want := &clusterpb.RunManifest{Version: "1", Tasks: map[string]*clusterpb.TaskManifest{"worker:0": {Data: map[string]*clusterpb.DataUse{"/d": {Bytes: 1 << 40}}}}}
+	want := &clusterpb.RunManifest{Version: "1", Tasks: map[string]*clusterpb.TaskManifest{
+		"worker:0": {Data: map[string]*clusterpb.DataUse{"/d": {Bytes: 1 << 40}}},
+	}}
 	if err := WriteManifest(rundir.Dir(dir, 2), want); err != nil {
 		t.Fatal(err)
 	}

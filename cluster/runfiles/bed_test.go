@@ -195,7 +195,8 @@ func (e *executor) save(n int) {
 	e.write(fmt.Sprintf("checkpoints/ckpt-%d.data-00000-of-00001", n), strings.Repeat(fmt.Sprint(n), 1000))
 	e.write(fmt.Sprintf("checkpoints/ckpt-%d.index", n), fmt.Sprint(n))
 	e.write("checkpoints/checkpoint.tmpabc", state.String())
-	if err := os.Rename(filepath.Join(e.dir, "run-001/checkpoints/checkpoint.tmpabc"), filepath.Join(e.dir, "run-001/checkpoints/checkpoint")); err != nil {
+	if err := os.Rename(filepath.Join(e.dir, "run-001/checkpoints/checkpoint.tmpabc"),
+		filepath.Join(e.dir, "run-001/checkpoints/checkpoint")); err != nil {
 		e.t.Fatal(err)
 	}
 	if n > 2 {

@@ -125,7 +125,8 @@ func written(f *os.File) (written, known bool) {
 	var leased error
 	err = raw.Control(func(fd uintptr) {
 		if _, leased = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK); leased == nil {
-			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK) // at once, because a process that opens the file to write waits for it
+			// At once, because a process that opens the file to write waits for it.
+			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
 		}
 	})
 	written = errors.Is(leased, unix.EAGAIN)

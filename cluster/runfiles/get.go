@@ -63,7 +63,8 @@ func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingSer
 	if err := stream.Send(&clusterpb.GetReply{File: headOf(stat)}); err != nil {
 		return err
 	}
-	digest, err := SendContent(f, func(data []byte) error { return stream.Send(&clusterpb.GetReply{Data: data}) }, func(err error) error { return unread(name, err) })
+	digest, err := SendContent(f, func(data []byte) error { return stream.Send(&clusterpb.GetReply{Data: data}) },
+		func(err error) error { return unread(name, err) })
 	if err != nil {
 		return err
 	}

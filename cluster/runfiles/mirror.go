@@ -81,7 +81,8 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 	if err != nil {
 		return err
 	}
-	files := slices.SortedFunc(slices.Values(list.GetFiles()), func(a, b *clusterpb.FileHead) int { return ByRank(a.GetPath(), b.GetPath()) })
+	files := slices.SortedFunc(slices.Values(list.GetFiles()),
+		func(a, b *clusterpb.FileHead) int { return ByRank(a.GetPath(), b.GetPath()) })
 	remote := map[string]bool{}
 	temp := map[string]string{}
 	defer func() {
@@ -140,17 +141,20 @@ func (m *Mirror) names(name, path string) []string {
 // sent has the same size and time at the driver.
 func (m *Mirror) outdated(head *clusterpb.FileHead) bool {
 	info, err := m.sender.root.Lstat(head.GetPath())
-	if have, ok := m.have[head.GetPath()]; ok && err == nil && have == (fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}) {
+	if have, ok := m.have[head.GetPath()]; ok && err == nil &&
+		have == (fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}) {
 		return false // unchanged, whatever time resolution this disk has
 	}
-	return err != nil || !info.Mode().IsRegular() || info.Size() != head.GetSize() || info.ModTime().UnixNano() != head.GetModifiedUnixNano()
+	return err != nil || !info.Mode().IsRegular() || info.Size() != head.GetSize() ||
+		info.ModTime().UnixNano() != head.GetModifiedUnixNano()
 }
 
 // get fetches a file to a temporary name.
 func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string) (err error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data of the run's files arrived from the driver for %v", silence)) })
+	watch := time.AfterFunc(silence,
+		func() { cancel(fmt.Errorf("no data of the run's files arrived from the driver for %v", silence)) })
 	defer watch.Stop()
 	stream, err := m.sender.client.Get(ctx, &clusterpb.GetRequest{Path: want.GetPath()})
 	if err != nil {
@@ -180,7 +184,8 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 			return err
 		}
 		watch.Reset(silence)
-		if head := reply.GetFile(); head != nil && (head.GetSize() != want.GetSize() || head.GetModifiedUnixNano() != want.GetModifiedUnixNano()) {
+		if head := reply.GetFile(); head != nil &&
+			(head.GetSize() != want.GetSize() || head.GetModifiedUnixNano() != want.GetModifiedUnixNano()) {
 			return errMoved
 		}
 		digest = cmp.Or(digest, reply.GetSha256())
@@ -201,7 +206,8 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 // install renames a fetched file to its name and sets its time.
 func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 	root, modified := m.sender.root, time.Unix(0, head.GetModifiedUnixNano())
-	if err := errors.Join(root.MkdirAll(path.Dir(head.GetPath()), 0o700), root.Chtimes(part, modified, modified)); err != nil {
+	if err := errors.Join(root.MkdirAll(path.Dir(head.GetPath()), 0o700),
+		root.Chtimes(part, modified, modified)); err != nil {
 		return err
 	}
 	if err := root.Rename(part, head.GetPath()); err != nil {

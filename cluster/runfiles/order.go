@@ -46,7 +46,8 @@ func NamesOthers(name string) bool { return path.Base(name) == "checkpoint" }
 
 // temporaryName matches names of files that will be renamed: ours, Keras's, and TensorFlow's
 // state file and data shards.
-var temporaryName = lazyre.New(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
+var temporaryName = lazyre.New(
+	`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
 
 // Rank orders files: a file that refers to others, or marks them as complete, has a higher rank
 // than those.

@@ -23,7 +23,9 @@ import (
 )
 
 // Append serves the Sync call of an executor: it writes data at an offset of a file.
-func (r *Receiver) Append(executor string, stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
+func (r *Receiver) Append(executor string,
+	stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply],
+) error {
 	var files int64
 	var open io.WriteCloser
 	var name string
@@ -94,7 +96,9 @@ type incoming struct {
 }
 
 // Put serves the Put call of an executor.
-func (r *Receiver) Put(executor string, stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
+func (r *Receiver) Put(executor string,
+	stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply],
+) error {
 	leave, err := r.enter(stream.Context(), executor)
 	if err != nil {
 		return err
@@ -154,7 +158,8 @@ func (p *upload) handle(m *clusterpb.PutRequest) error {
 
 // protocolError returns the error for a message that no agent sends.
 func protocolError(format string, args ...any) error {
-	return status.Error(codes.InvalidArgument, errtext.Fault("an executor sends files of the run in a wrong way: "+format, args...).Error())
+	return status.Error(codes.InvalidArgument,
+		errtext.Fault("an executor sends files of the run in a wrong way: "+format, args...).Error())
 }
 
 // begin opens a temporary file, or continues one, and replies with its current size.
@@ -187,7 +192,8 @@ func (p *upload) begin(head *clusterpb.FileHead) error {
 // partName returns the temporary name of a version of a file. It is in the run's folder, not in
 // a subfolder, so that readers of checkpoints and models do not find it.
 func partName(executor string, head *clusterpb.FileHead) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", executor, head.GetPath(), head.GetSize(), head.GetModifiedUnixNano()))
+	sum := sha256.Sum256(
+		fmt.Appendf(nil, "%q %q %d %d", executor, head.GetPath(), head.GetSize(), head.GetModifiedUnixNano()))
 	run, _, _ := strings.Cut(head.GetPath(), "/")
 	return path.Join(run, partPrefix+hex.EncodeToString(sum[:12]))
 }
@@ -208,7 +214,8 @@ func (p *upload) partial(in *incoming) (int64, error) {
 	defer f.Close()
 	have, err := io.Copy(in.sum, io.LimitReader(f, maxResume))
 	if err == nil && have > in.head.GetSize() { // impossible with our Sender
-		return 0, errors.Join(p.storage.Remove(in.part), errors.New("the part of the file that is here is larger than the file: it is removed and sent again"))
+		return 0, errors.Join(p.storage.Remove(in.part),
+			errors.New("the part of the file that is here is larger than the file: it is removed and sent again"))
 	}
 	return have, err
 }
@@ -252,7 +259,8 @@ func (p *upload) complete(digest string) error {
 	}
 	if got := hex.EncodeToString(in.sum.Sum(nil)); got != digest || in.have != in.head.GetSize() {
 		p.drop()
-		return status.Errorf(codes.Aborted, "%s was damaged in transfer: %d of %d bytes, SHA-256 %.12s instead of %.12s", in.head.GetPath(), in.have, in.head.GetSize(), got, digest)
+		return status.Errorf(codes.Aborted, "%s was damaged in transfer: %d of %d bytes, SHA-256 %.12s instead of %.12s",
+			in.head.GetPath(), in.have, in.head.GetSize(), got, digest)
 	}
 	p.file = nil
 	if err := in.open.Close(); err != nil {

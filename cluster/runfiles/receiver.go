@@ -35,7 +35,10 @@ type Receiver struct {
 // first reports whether an executor's files take precedence over those of the same name: the
 // chief's, or worker 0's. note is called with messages for users.
 func NewReceiver(storage Storage, where string, first func(executor string) bool, note func(warning string)) *Receiver {
-	return &Receiver{storage: storage, where: where, first: first, note: note, owners: map[string]string{}, sending: map[string]chan struct{}{}}
+	return &Receiver{
+		storage: storage, where: where, first: first, note: note, owners: map[string]string{},
+		sending: map[string]chan struct{}{},
+	}
 }
 
 // Allow accepts files of runs up to a number.
@@ -117,6 +120,7 @@ func (r *Receiver) failed(name string, err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		cause = pathError.Err
 	}
-	r.note(fmt.Sprintf("files from executors cannot be stored in %s on the driver's host: %v; they are sent again until 2 minutes after the task's end: free space there, or correct what else prevents writing", r.where, cause))
+	r.note(fmt.Sprintf("files from executors cannot be stored in %s on the driver's host: %v; they are sent again until "+
+		"2 minutes after the task's end: free space there, or correct what else prevents writing", r.where, cause))
 	return status.Errorf(codes.ResourceExhausted, "store %s in %s on the driver's host: %v", name, r.where, cause)
 }

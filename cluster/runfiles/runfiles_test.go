@@ -39,7 +39,8 @@ func TestCheckpointsComeAndGo(t *testing.T) {
 		(&tricky{Local: NewLocal(evaluator.dir), t: t}).consistent()
 	}
 	const folder = "run-001/checkpoints/"
-	b.want(folder+"checkpoint", folder+"ckpt-4.data-00000-of-00001", folder+"ckpt-4.index", folder+"ckpt-5.data-00000-of-00001", folder+"ckpt-5.index")
+	b.want(folder+"checkpoint", folder+"ckpt-4.data-00000-of-00001", folder+"ckpt-4.index", folder+
+		"ckpt-5.data-00000-of-00001", folder+"ckpt-5.index")
 	for _, name := range b.names() {
 		if got, want := read(t, evaluator.dir, name), read(t, chief.dir, name); got != want {
 			t.Errorf("%s is %.20q with the evaluator, %.20q with the chief", name, got, want)
@@ -319,7 +320,9 @@ func TestFileChangesDuringTransfer(t *testing.T) {
 	e := b.executor("0")
 	e.write("checkpoints/w", strings.Repeat("a", 4<<20))
 	e.round(false)
-	e.seen["run-001/checkpoints/w"] = seenVersion{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour), time.Now()}
+	e.seen["run-001/checkpoints/w"] = seenVersion{
+		e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour), time.Now(),
+	}
 	var once sync.Once
 	err := e.Sync(e.ctx, false, func() { once.Do(func() { e.write("checkpoints/w", strings.Repeat("b", 5<<20)) }) })
 	if !errors.Is(err, errChanged) {
@@ -357,42 +360,4 @@ func FuzzNamed(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestMirrorWhileFilesChange: while the chief keeps saving, after each Pull the local state
-// file refers only to existing files, and at the end the folder equals the driver's.
-func TestMirrorWhileFilesChange(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	chief, evaluator := b.executor("0"), b.executor("1")
-	m := NewMirror(evaluator.Sender, 1, "checkpoints")
-	here := &tricky{Local: NewLocal(evaluator.dir), t: t}
-	over := make(chan struct{})
-	var saving sync.WaitGroup
-	saving.Go(func() {
-		defer close(over)
-		for n := 1; n <= 30; n++ {
-			chief.save(n)
-			if err := chief.Sync(chief.ctx, false, func() {}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	defer saving.Wait()
-	for last := false; !last; {
-		select {
-		case <-over:
-			last = true
-		default:
-		}
-		if err := m.Pull(evaluator.ctx); err != nil && (last || !errors.Is(err, errMoved)) {
-			t.Fatal(err)
-		}
-		here.consistent()
-	}
-	for _, name := range b.names() {
-		if got, want := read(t, evaluator.dir, name), read(t, b.disk.dir, name); got != want {
-			t.Errorf("%s is %.20q with the evaluator, %.20q at the driver", name, got, want)
-		}
-	}
 }

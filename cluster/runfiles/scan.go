@@ -108,7 +108,8 @@ func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) (nam
 		prefixes := named(name, state)
 		ready[name] = ready[name] || len(prefixes) > 0
 		for other, version := range found {
-			if s.sent[other] != version.stamp && slices.ContainsFunc(prefixes, func(p string) bool { return ofCheckpoint(other, p) }) {
+			if s.sent[other] != version.stamp &&
+				slices.ContainsFunc(prefixes, func(p string) bool { return ofCheckpoint(other, p) }) {
 				ready[other] = true
 			}
 		}

@@ -48,13 +48,17 @@ func TestRefusedNames(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("0")
-	for _, name := range []string{"export/ok", `export\model.keras`, "run.json", "tasks/mine", "export/\xff", `logs\events.out.tfevents.1`, "not\xffutf/w", strings.Repeat("d/", 600) + "deep"} {
+	for _, name := range []string{
+		"export/ok", `export\model.keras`, "run.json", "tasks/mine", "export/\xff", `logs\events.out.tfevents.1`,
+		"not\xffutf/w", strings.Repeat("d/", 600) + "deep",
+	} {
 		e.write(name, "x")
 	}
 	e.round(true)
 	b.want("run-001/export/ok")
 	names, err := e.Refused()
-	if len(names) != 7 || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "a name contains a backslash, a name is not UTF-8, a path has") {
+	if len(names) != 7 || !errors.Is(err, ErrRefused) ||
+		!strings.Contains(err.Error(), "a name contains a backslash, a name is not UTF-8, a path has") {
 		t.Errorf("refused: %q, %v", names, err)
 	}
 	for i := range maxRefused {

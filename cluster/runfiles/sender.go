@@ -47,7 +47,10 @@ type Sender struct {
 
 // NewSender returns a Sender of the run's folder below root.
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
-	return &Sender{client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{}, sent: map[string]stamp{}, refused: map[string]string{}}
+	return &Sender{
+		client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{},
+		sent: map[string]stamp{}, refused: map[string]string{},
+	}
 }
 
 // Sync sends the files that are complete now; with end, when no program writes any more, all
@@ -98,8 +101,8 @@ var ErrRefused = errors.New("cannot be sent as it is")
 // maxRefused bounds how many names Refused returns: a program may write any number, and a message has 4 MB.
 const maxRefused = 200
 
-// Refused returns files that the last Sync did not send because of their names or modes, at most maxRefused, and an error with the
-// reasons, which wraps ErrRefused; nil if there are none.
+// Refused returns files that the last Sync did not send because of their names or modes, at most maxRefused, and an
+// error with the reasons, which wraps ErrRefused; nil if there are none.
 func (s *Sender) Refused() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,10 +121,13 @@ func (s *Sender) Refused() ([]string, error) {
 
 // put sends files and removals in one call, which succeeds or fails as a whole. Of a file in copies it
 // sends the copy.
-func (s *Sender) put(root context.Context, due []string, copies map[string]fileCopy, removed []string, end bool, progress func()) (map[string]stamp, error) {
+func (s *Sender) put(root context.Context, due []string, copies map[string]fileCopy, removed []string, end bool,
+	progress func(),
+) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data of the run's files could be sent to the driver for %v", silence)) })
+	watch := time.AfterFunc(silence,
+		func() { cancel(fmt.Errorf("no data of the run's files could be sent to the driver for %v", silence)) })
 	defer watch.Stop()
 	moved := func() {
 		watch.Reset(silence)
@@ -151,7 +157,8 @@ func (s *Sender) put(root context.Context, due []string, copies map[string]fileC
 			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the other files may not match it any more
 		}
 	}
-	err = stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Commit{Commit: &clusterpb.FileCommit{Remove: removed}}})
+	err = stream.Send(
+		&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Commit{Commit: &clusterpb.FileCommit{Remove: removed}}})
 	if err == nil {
 		_, err = stream.Recv()
 	}
@@ -176,7 +183,9 @@ func streamError(ctx context.Context, stream grpc.ClientStream, err error) error
 }
 
 // sendOne sends the copy of a file if there is one, otherwise the file, and returns its version.
-func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, c fileCopy, moved func()) (stamp, error) {
+func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string,
+	c fileCopy, moved func(),
+) (stamp, error) {
 	if c.File != nil {
 		return c.version, s.send(stream, name, c.File, c.version, moved)
 	}
@@ -188,7 +197,9 @@ func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, c
 }
 
 // send sends one file, from the offset that the driver already has.
-func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, f *os.File, version stamp, moved func()) error {
+func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string,
+	f *os.File, version stamp, moved func(),
+) error {
 	head := &clusterpb.FileHead{Path: name, Size: version.size, ModifiedUnixNano: version.modified}
 	if err := stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_File{File: head}}); err != nil {
 		return err
@@ -218,8 +229,8 @@ func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clus
 	return stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: digest}})
 }
 
-// readError returns the error for a read from a file that had size bytes. It wraps no io.EOF, which streamError takes for
-// the end of the stream.
+// readError returns the error for a read from a file that had size bytes. It wraps no io.EOF, which streamError takes
+// for the end of the stream.
 func readError(err error, size int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it is shorter now", errChanged)

@@ -152,7 +152,8 @@ func tornSets(files []File, listed []string, ranks int, from map[string]int) (to
 			for _, f := range files {
 				have[f.pattern]++
 				set.files = append(set.files, f.File)
-				set.whole = set.whole || slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
+				set.whole = set.whole ||
+					slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
 			}
 			if !set.whole && (!resumed || number > first) {
 				set.lack, set.whole = judge(have, had, ranks)
@@ -213,7 +214,8 @@ var (
 	digits = lazyre.New(`\d+`)
 	// ofSteps and ofRanks match what is before a number: of a set, or of a rank or a part of it.
 	ofSteps = lazyre.New(`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
-	ofRanks = lazyre.New(`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
+	ofRanks = lazyre.New(
+		`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
 	// training matches the roles whose tasks are the ranks of one run.
 	training = lazyre.New(`(?i)\b(?:chief|master)\b`)
 )

@@ -117,7 +117,9 @@ func (l *Local) Stat(name string) (File, error) {
 		return File{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return File{}, &fs.PathError{Op: "stat", Path: name, Err: errors.New("it is a folder, a link or a device, not a regular file")}
+		return File{}, &fs.PathError{
+			Op: "stat", Path: name, Err: errors.New("it is a folder, a link or a device, not a regular file"),
+		}
 	}
 	return File{name, info.Size(), info.ModTime()}, nil
 }
@@ -155,8 +157,8 @@ func (l *Local) Remove(name string) error {
 	return nil
 }
 
-// removeEmpty removes a folder and those that it is in, as far as they are empty, except a run's folder and those directly
-// below it.
+// removeEmpty removes a folder and those that it is in, as far as they are empty, except a run's folder and those
+// directly below it.
 func removeEmpty(root *os.Root, folder string) {
 	for ; depth(folder) > 2 && root.Remove(folder) == nil; folder = path.Dir(folder) {
 	}

@@ -25,7 +25,9 @@ const (
 )
 
 // endings are the file name extensions of archives that can be unpacked.
-var endings = []struct{ ending, form string }{{".tar.gz", formTarGz}, {".tgz", formTarGz}, {".tar", formTar}, {".zip", formZip}}
+var endings = []struct {
+	ending, form string
+}{{".tar.gz", formTarGz}, {".tgz", formTarGz}, {".tar", formTar}, {".zip", formZip}}
 
 // formOf returns the form of an archive by its file name, and the name without the extension.
 func formOf(name string) (form, stem string, ok bool) {
@@ -154,7 +156,9 @@ func Unpack(ctx context.Context, f *os.File, form, dir string, leaveOut func(nam
 		return err
 	}
 	defer root.Close()
-	u := unpacker{ctx: ctx, root: root, left: maxUnpacked, entries: maxEntries, leaveOut: leaveOut, folders: map[string]bool{".": true}}
+	u := unpacker{
+		ctx: ctx, root: root, left: maxUnpacked, entries: maxEntries, leaveOut: leaveOut, folders: map[string]bool{".": true},
+	}
 	defer u.leave()
 	return eachEntry(f, form, u.place)
 }
@@ -198,7 +202,8 @@ func (u *unpacker) place(e entry) error {
 		return err
 	}
 	if u.entries--; u.entries < 0 {
-		return fmt.Errorf("the archive contains more than %d files: put it on storage that executors can read, and let the program read it there", maxEntries)
+		return fmt.Errorf("the archive contains more than %d files: put it on storage that executors can read, "+
+			"and let the program read it there", maxEntries)
 	}
 	name, err := inside(e.name)
 	if err != nil {
@@ -262,7 +267,8 @@ func (u *unpacker) file(name string, e entry) error {
 		return fmt.Errorf("unpack %q: %w", name, err)
 	}
 	if u.left -= n; u.left < 0 {
-		return fmt.Errorf("the archive contains more than %d GB: put it on storage that executors can read, and let the program read it there", int64(maxUnpacked)>>30)
+		return fmt.Errorf("the archive contains more than %d GB: put it on storage that executors can read, "+
+			"and let the program read it there", int64(maxUnpacked)>>30)
 	}
 	return u.in.Chtimes(base, e.changed, e.changed)
 }
@@ -303,7 +309,8 @@ func (u *unpacker) folder(name string) error {
 func inside(name string) (string, error) {
 	clean := path.Clean(name)
 	if name == "" || strings.ContainsRune(name, 0) || path.IsAbs(name) || !filepath.IsLocal(clean) {
-		return "", fmt.Errorf("the archive contains the path %q, which is outside of its folder: make it again, with relative paths", name)
+		return "", fmt.Errorf(
+			"the archive contains the path %q, which is outside of its folder: make it again, with relative paths", name)
 	}
 	return clean, nil
 }

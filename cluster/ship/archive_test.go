@@ -84,9 +84,13 @@ func TestHostileArchives(t *testing.T) {
 		{"a link through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../../evil")}},
 		{"a way back through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../x")}},
 		{"a hard link above", `is outside`, []tar.Header{{Name: "b", Linkname: "../evil", Typeflag: tar.TypeLink}}},
-		{"a hard link through a link", "something else", []tar.Header{dir("a"), link("l", "a"), {Name: "b", Linkname: "l/x", Typeflag: tar.TypeLink}}},
+		{"a hard link through a link", "something else", []tar.Header{
+			dir("a"), link("l", "a"), {Name: "b", Linkname: "l/x", Typeflag: tar.TypeLink},
+		}},
 		{"over a link", "", []tar.Header{file("a"), link("l", "a"), file("l")}},
-		{"a device", "not a file, folder or link", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}},
+		{"a device", "not a file, folder or link", []tar.Header{
+			{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},
+		}},
 		{"a file as the folder", "not a valid file name", []tar.Header{file(".")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -219,7 +223,8 @@ func TestNames(t *testing.T) {
 		{"not a path below", []string{"a/./b"}},
 		{"not a path below", []string{""}},
 	} {
-		if err := CheckNames(c.names); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := CheckNames(c.names); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.names, err, c.want)
 		}
 	}

@@ -90,7 +90,8 @@ func (d *Store) pack(ctx context.Context, path string, progress func(int64)) (*c
 		return nil, err
 	}
 	// Written last: the description refers to a stored content.
-	if err := errors.Join(atomicfile.Write(note, text), atomicfile.Write(filepath.Join(d.dir, environmentFile), text)); err != nil {
+	if err := errors.Join(atomicfile.Write(note, text),
+		atomicfile.Write(filepath.Join(d.dir, environmentFile), text)); err != nil {
 		return nil, err
 	}
 	if err := d.hold(e); err != nil {
@@ -205,7 +206,8 @@ func (c *contents) python() (string, error) {
 			return version, nil
 		}
 	}
-	return "", errors.New("this is not a Python environment: it has neither a pyvenv.cfg with a version nor bin/python with one lib/python3.N; name the folder, or an archive, of one environment")
+	return "", errors.New("this is not a Python environment: it has neither a pyvenv.cfg with a version nor bin/python " +
+		"with one lib/python3.N; name the folder, or an archive, of one environment")
 }
 
 // CheckEnvironment returns an error if a folder or file cannot be an environment. It does not
@@ -310,5 +312,6 @@ func (c *contents) skips() func(string) bool {
 // isPython reports whether a member of an environment is its interpreter.
 func isPython(name string) bool {
 	dir, base := path.Split(name)
-	return (dir == "bin/" || strings.HasSuffix(dir, "/bin/")) && strings.Count(dir, "/") < 3 && strings.HasPrefix(base, "python")
+	return (dir == "bin/" || strings.HasSuffix(dir, "/bin/")) && strings.Count(dir, "/") < 3 &&
+		strings.HasPrefix(base, "python")
 }

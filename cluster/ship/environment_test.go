@@ -80,7 +80,8 @@ func TestVenv(t *testing.T) {
 		t.Errorf("Environment returned %v", e)
 	}
 	before := read.Load()
-	if _, again := pack(); again.GetPacked().GetContent().GetSha256() != e.GetPacked().GetContent().GetSha256() || read.Load() != before {
+	if _, again := pack(); again.GetPacked().GetContent().GetSha256() != e.GetPacked().GetContent().GetSha256() ||
+		read.Load() != before {
 		t.Errorf("it was packed again: %v", again)
 	}
 	if later := NewStore(d.dir, cache); later.Packed().GetPython() != version {
@@ -99,7 +100,8 @@ func TestVenv(t *testing.T) {
 				return
 			}
 			t.Cleanup(func() { held.Close() }) // as long as an agent uses it
-			out, err := exec.Command(held.Python, "-c", "import brought, json, sys; print(brought.here, sys.prefix != sys.base_prefix)").CombinedOutput()
+			out, err := exec.Command(held.Python, "-c",
+				"import brought, json, sys; print(brought.here, sys.prefix != sys.base_prefix)").CombinedOutput()
 			if string(out) != "42 True\n" {
 				t.Errorf("%s prints %q, %v", held.Python, out, err)
 			}
@@ -136,7 +138,8 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if out, err := exec.Command(held.Python, "-c", "import brought; print(brought.here)").CombinedOutput(); string(out) != "43\n" {
+	if out, err := exec.Command(held.Python, "-c",
+		"import brought; print(brought.here)").CombinedOutput(); string(out) != "43\n" {
 		t.Errorf("python prints %q, %v", out, err)
 	}
 }
@@ -165,7 +168,8 @@ func TestOwnInterpreter(t *testing.T) {
 	}
 	defer held.Close()
 	unpacked := filepath.Join(filepath.Dir(held.Python), "unpacked")
-	if b, err := os.ReadFile(unpacked); strings.TrimSpace(string(b)) != filepath.Join(filepath.Dir(held.Python), "conda-unpack") {
+	if b, err := os.ReadFile(unpacked); strings.TrimSpace(string(b)) != filepath.Join(filepath.Dir(held.Python),
+		"conda-unpack") {
 		t.Errorf("conda-unpack: %q, %v", b, err)
 	}
 }
@@ -174,13 +178,16 @@ func TestOwnInterpreter(t *testing.T) {
 // anything and names the versions found.
 func TestMissingVersion(t *testing.T) {
 	t.Parallel()
-	e := &clusterpb.Environment{Python: "3.99", Packed: &clusterpb.Shipped{Name: "env.tgz", Content: &clusterpb.Blob{Sha256: strings.Repeat("a", 64)}}}
+	e := &clusterpb.Environment{Python: "3.99", Packed: &clusterpb.Shipped{
+		Name: "env.tgz", Content: &clusterpb.Blob{Sha256: strings.Repeat("a", 64)},
+	}}
 	s := &Environments{Dir: t.TempDir(), Host: "host-a"}
 	_, err := s.Take(t.Context(), e, nil, func(context.Context, io.Writer) error {
 		t.Error("it was fetched")
 		return nil
 	}, quiet)
-	if err == nil || !strings.Contains(err.Error(), "--venv env.tgz is for Python 3.99, which host-a does not have") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "--venv env.tgz is for Python 3.99, which host-a does not have") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -200,7 +207,8 @@ func TestNoEnvironment(t *testing.T) {
 	}
 	zipped := write(t, filepath.Join(t.TempDir(), "x.zip"), odd.String())
 	for path, want := range map[string]string{
-		folder: "not a Python environment", archive: "not a gzip file", archive + "x": "no such file", zipped: "not a Python environment",
+		folder: "not a Python environment", archive: "not a gzip file", archive + "x": "no such file",
+		zipped: "not a Python environment",
 	} {
 		d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 		if _, err := d.Environment(t.Context(), path, func(int64) {}); err == nil || !strings.Contains(err.Error(), want) {
@@ -216,7 +224,8 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	s := &Environments{Dir: t.TempDir(), Host: "host-a", Most: 3 << 20}
 	take := func(i int) (*Environment, error) {
 		data := tarWith(t, map[string]string{"bin/python3.7": "", "lib/python3.7/x": strings.Repeat(fmt.Sprint(i), 1<<20)})
-		return s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data); return err }, quiet)
+		return s.Take(t.Context(), ownOf(data), nil,
+			func(_ context.Context, w io.Writer) error { _, err := w.Write(data); return err }, quiet)
 	}
 	var all []*Environment
 	for i := range 5 {
@@ -250,7 +259,8 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	again.Close()
 	all[0].Close()
 	data := tarWith(t, map[string]string{"bin/python3.7": ""})
-	_, err = s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data[1:]); return err }, quiet)
+	_, err = s.Take(t.Context(), ownOf(data), nil,
+		func(_ context.Context, w io.Writer) error { _, err := w.Write(data[1:]); return err }, quiet)
 	if err == nil || !strings.Contains(err.Error(), "the file was damaged on the way") {
 		t.Errorf("a wrong content: %v", err)
 	}
@@ -281,5 +291,7 @@ func tarWith(t testing.TB, files map[string]string) []byte {
 func ownOf(data []byte) *clusterpb.Environment {
 	sum := sha256.Sum256(data)
 	content := &clusterpb.Blob{Sha256: hex.EncodeToString(sum[:]), Size: int64(len(data))}
-	return &clusterpb.Environment{Python: "3.7", Own: true, Packed: &clusterpb.Shipped{Name: "env", Form: formTar, Content: content}}
+	return &clusterpb.Environment{
+		Python: "3.7", Own: true, Packed: &clusterpb.Shipped{Name: "env", Form: formTar, Content: content},
+	}
 }

@@ -28,8 +28,10 @@ func TestFullDisk(t *testing.T) {
 	s := &Environments{Dir: filepath.Join(dir, "environments"), Host: "host-a"}
 	for name, size := range map[string]int{"while it is fetched": 2 << 20, "while it is unpacked": 600 << 10} {
 		data := tarWith(t, map[string]string{"bin/python3.7": "", "lib/python3.7/x": strings.Repeat("x", size)})
-		_, err := s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data); return err }, quiet)
-		if err == nil || !strings.Contains(err.Error(), "on host-a: ") || !strings.Contains(err.Error(), s.Dir) || !strings.HasSuffix(err.Error(), ": no space left on device") || strings.Contains(err.Error(), "\n") {
+		_, err := s.Take(t.Context(), ownOf(data), nil,
+			func(_ context.Context, w io.Writer) error { _, err := w.Write(data); return err }, quiet)
+		if err == nil || !strings.Contains(err.Error(), "on host-a: ") || !strings.Contains(err.Error(), s.Dir) ||
+			!strings.HasSuffix(err.Error(), ": no space left on device") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}

@@ -36,7 +36,9 @@ func (d *Store) Import(ctx context.Context, files []*clusterpb.Shipped, from Sou
 
 // ImportEnvironment replaces Environment for an environment that a Store on another host has
 // packed. It calls progress with the number of bytes fetched so far.
-func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment, from Source, progress func(int64)) error {
+func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment, from Source,
+	progress func(int64),
+) error {
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	if d.Packed() != nil {
@@ -84,7 +86,8 @@ func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source
 		return err
 	})
 	if err == nil && got.GetSha256() != content.GetSha256() {
-		err = errors.Join(errors.New("the file was damaged on the way (its SHA-256 differs): reserve again"), os.Remove(filepath.Join(dir, got.GetSha256())))
+		err = errors.Join(errors.New("the file was damaged on the way (its SHA-256 differs): reserve again"),
+			os.Remove(filepath.Join(dir, got.GetSha256())))
 	}
 	return err
 }

@@ -17,7 +17,9 @@ import (
 // pack writes a folder as a tar file. Links within the folder are kept; a link to a file
 // elsewhere is replaced by that file. skip, which may be nil, excludes members. progress is
 // called with the number of bytes read so far.
-func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(name string) bool, progress func(int64)) error {
+func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(name string) bool,
+	progress func(int64),
+) error {
 	archive := tar.NewWriter(w)
 	var read int64
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -39,7 +41,8 @@ func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(na
 		}
 		n, err := packOne(archive, file, name)
 		if read += n; read > most {
-			return fmt.Errorf("the folder is larger than %d GB: put it on storage that executors can read, and let the program read it there", most>>30)
+			return fmt.Errorf("the folder is larger than %d GB: put it on storage that executors can read, "+
+				"and let the program read it there", most>>30)
 		}
 		progress(read)
 		return err

@@ -22,7 +22,8 @@ const MaxFile = 4 << 30
 
 // TooLarge returns the error for a file above a limit, in bytes.
 func TooLarge(size, most int64) error {
-	return fmt.Errorf("it has %.2f GiB, more than the limit of %d GiB: put it on storage that executors can read, and use it from there", float64(size)/(1<<30), most>>30)
+	return fmt.Errorf("it has %.2f GiB, more than the limit of %d GiB: put it on storage that executors can read, "+
+		"and use it from there", float64(size)/(1<<30), most>>30)
 }
 
 // Store stores the contents that a cluster's executors fetch, each in a separate file. Its
@@ -154,13 +155,16 @@ func (d *Store) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 		}
 		k.fingerprint = before
 		if now, err := fingerprint(ctx, top); err != nil || now != before {
-			return nil, errors.Join(errors.New("the file or folder changed while it was read: repeat the command when nothing writes to it"), err)
+			return nil, errors.Join(
+				errors.New("the file or folder changed while it was read: repeat the command when nothing writes to it"), err)
 		}
 		d.mu.Lock()
 		d.known[key] = k
 		d.mu.Unlock()
 	}
-	return &clusterpb.Shipped{Name: g.GetName(), Content: k.shipped.GetContent(), Form: k.shipped.GetForm(), Mode: k.shipped.GetMode()}, nil
+	return &clusterpb.Shipped{
+		Name: g.GetName(), Content: k.shipped.GetContent(), Form: k.shipped.GetForm(), Mode: k.shipped.GetMode(),
+	}, nil
 }
 
 // read stores the content of a file or folder; form is that of an archive to unpack, or "".

@@ -61,7 +61,9 @@ func TestFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for name, want := range map[string]string{"conf/1": "one", "folder/sub/two": "two", "folder/near": "two", "folder/far": "far"} {
+	for name, want := range map[string]string{
+		"conf/1": "one", "folder/sub/two": "two", "folder/near": "two", "folder/far": "far",
+	} {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != want {
 			t.Errorf("%s is %q, %v", name, b, err)
 		}
@@ -75,7 +77,8 @@ func TestFiles(t *testing.T) {
 		return names
 	}
 	before, stamp := kept(), modified(t, kept()[0])
-	if _, err := d.Files(t.Context(), given); err != nil || !slices.Equal(kept(), before) || modified(t, before[0]) != stamp {
+	if _, err := d.Files(t.Context(), given); err != nil || !slices.Equal(kept(), before) ||
+		modified(t, before[0]) != stamp {
 		t.Errorf("an unchanged file was read again: %v, %q, was %q", err, kept(), before)
 	}
 	write(t, one, "another one")
@@ -121,7 +124,8 @@ func TestInvalidFiles(t *testing.T) {
 		"/dev/null":                   "neither a file nor a folder",
 	} {
 		_, err := d.Files(t.Context(), []*clusterpb.GivenFile{{Path: path, Name: "x"}})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
@@ -130,13 +134,14 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-// TestArchiveByLink: an archive to unpack has the form that its given name says, also where that name is a link to a file
-// of another one, as in the caches of DVC and Hugging Face.
+// TestArchiveByLink: an archive to unpack has the form that its given name says, also where that name is a link to a
+// file of another one, as in the caches of DVC and Hugging Face.
 func TestArchiveByLink(t *testing.T) {
 	t.Parallel()
 	from, d := t.TempDir(), NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	link := filepath.Join(from, "pages.tar")
-	if err := os.Symlink(write(t, filepath.Join(from, "blob"), string(tarOf(t, tar.Header{Name: "one"}))), link); err != nil {
+	if err := os.Symlink(write(t, filepath.Join(from, "blob"), string(tarOf(t, tar.Header{Name: "one"}))),
+		link); err != nil {
 		t.Fatal(err)
 	}
 	all, err := d.Files(t.Context(), []*clusterpb.GivenFile{{Path: link, Name: "pages", Unpack: true}})

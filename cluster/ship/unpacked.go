@@ -51,12 +51,15 @@ type note struct {
 // environment contains no interpreter, the first of candidates with its Python version becomes
 // its base; if there is none, Take fails before it fetches anything. progress is called with
 // descriptions of slow steps.
-func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candidates []string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
+func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candidates []string,
+	fetch func(context.Context, io.Writer) error, progress func(string),
+) (*Environment, error) {
 	base := ""
 	if !e.GetOwn() {
 		var err error
 		if base, err = findPython(ctx, e.GetPython(), candidates); err != nil {
-			return nil, fmt.Errorf("--venv %s is for Python %s, which %s does not have (%w): install it there, or pack an environment that brings its own (conda-pack)",
+			return nil, fmt.Errorf("--venv %s is for Python %s, which %s does not have (%w): install it there, "+
+				"or pack an environment that brings its own (conda-pack)",
 				e.GetPacked().GetName(), e.GetPython(), s.Host, err)
 		}
 	}
@@ -67,7 +70,9 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 	return taken, nil
 }
 
-func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
+func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string,
+	fetch func(context.Context, io.Writer) error, progress func(string),
+) (*Environment, error) {
 	digest := e.GetPacked().GetContent().GetSha256()
 	if !digestName().MatchString(digest) {
 		return nil, errtext.Fault("the SHA-256 of the environment is %q", digest)
@@ -95,7 +100,9 @@ func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base 
 
 // share locks the environment in shared mode and returns its path. One agent creates it in
 // exclusive mode while the others wait.
-func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) (home string, err error) {
+func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment,
+	fetch func(context.Context, io.Writer) error, progress func(string),
+) (home string, err error) {
 	for {
 		if lockfile.Try(lock, lockfile.Shared) == nil && complete(lock) {
 			return homeOf(dir)
@@ -117,7 +124,9 @@ func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *
 
 // complete creates the environment if it is not complete. The caller holds its lock in
 // exclusive mode.
-func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) error {
+func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment,
+	fetch func(context.Context, io.Writer) error, progress func(string),
+) error {
 	if complete(lock) {
 		return nil
 	}
@@ -139,7 +148,9 @@ func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, 
 }
 
 // unpack fetches an environment and unpacks it to dir.
-func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) (home string, err error) {
+func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment,
+	fetch func(context.Context, io.Writer) error, progress func(string),
+) (home string, err error) {
 	old, _ := filepath.Glob(dir + ".aside-*") // left by a killed agent; Glob cannot fail: the pattern is valid
 	for _, path := range append(old, dir) {
 		if err := os.RemoveAll(path); err != nil {
@@ -253,7 +264,8 @@ func (s *Environments) remove(lock string) {
 	if lockfile.Try(f, lockfile.Exclusive) != nil || f.Truncate(0) != nil {
 		return
 	}
-	os.RemoveAll(strings.TrimSuffix(lock, ".lock")) // remains are not complete, and are removed before it is unpacked again
+	// Remains are not complete, and are removed before it is unpacked again.
+	os.RemoveAll(strings.TrimSuffix(lock, ".lock"))
 }
 
 // rebase sets the base interpreter of an environment.

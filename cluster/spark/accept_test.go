@@ -21,8 +21,9 @@ func TestStrangeSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &allocation{
-		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, events: make(chan cluster.Event, 4), stop: make(chan struct{}),
-		hostListener: hostListener{ln: ln, hostEvents: make(chan hostEvent)}, current: current{changed: make(chan struct{}), session: &session{key: "ours"}},
+		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, events: make(chan cluster.Event, 4),
+		stop: make(chan struct{}), hostListener: hostListener{ln: ln, hostEvents: make(chan hostEvent)},
+		current: current{changed: make(chan struct{}), session: &session{key: "ours"}},
 	}
 	a.work.Go(a.serve)
 	t.Cleanup(func() {
@@ -59,7 +60,8 @@ func TestSessionEndsFirst(t *testing.T) {
 		events: make(chan cluster.Event, 4), stop: make(chan struct{}), current: current{changed: make(chan struct{})},
 	}
 	a.handleEvent(nil, hostEvent{Event: "ended", Why: "the SparkSession was stopped"})
-	if err := a.open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "did not connect: the SparkSession was stopped") {
+	if err := a.open(t.Context()); err == nil ||
+		!strings.HasSuffix(err.Error(), "did not connect: the SparkSession was stopped") {
 		t.Errorf("the reservation ends with %v", err)
 	}
 }

@@ -34,7 +34,8 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 			return "", fmt.Errorf("spark.driver.host %s: %w", host, err)
 		}
 		if !isLocal(address) {
-			return "", fmt.Errorf("spark.driver.host %s is not an address of this machine: correct the setting, or leave it out and give --advertise HOST", host)
+			return "", fmt.Errorf("spark.driver.host %s is not an address of this machine: correct the setting, "+
+				"or leave it out and give --advertise HOST", host)
 		}
 		return address, nil
 	}
@@ -71,7 +72,8 @@ func routeAddress(ctx context.Context, peer string) (string, error) {
 		return "", fmt.Errorf("the host of the Spark master %s is not known here: %w: correct --master", peer, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find this machine's address for the executors by the route to the Spark master %s: %w; --advertise HOST gives it", peer, err)
+		return "", fmt.Errorf("find this machine's address for the executors by the route to the Spark master %s: %w; "+
+			"--advertise HOST gives it", peer, err)
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil

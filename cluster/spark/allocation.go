@@ -293,11 +293,13 @@ func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, 
 	defer cancel()
 	var said []started
 	err := h.call(ctx, "launch", map[string]any{
-		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "identity": a.req.Identity, "python": a.req.Reserve.GetPython(),
-		"hold": hold, "gpus": sizeOf(a.req.Executors).gpus, "seconds": wait.Seconds(),
+		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster,
+		"identity": a.req.Identity, "python": a.req.Reserve.GetPython(), "hold": hold, "gpus": sizeOf(a.req.Executors).gpus,
+		"seconds": wait.Seconds(),
 	}, &said)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage that starts them, because it lacks free cores, memory or GPUs: see the Spark UI, and reserve fewer or smaller executors", wait+startTimeout)
+		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage that starts them, because it lacks "+
+			"free cores, memory or GPUs: see the Spark UI, and reserve fewer or smaller executors", wait+startTimeout)
 	}
 	return said, err
 }
@@ -350,7 +352,8 @@ func (a *allocation) ensureSession(ctx context.Context) error {
 // Logs implements cluster.AgentLogs. It only says where the log is: Spark gives no access to
 // it.
 func (a *allocation) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
-	return io.NopCloser(strings.NewReader("the agent's log is on its executor, below tfcluster-UID in its temporary folder; Spark's own log of the task is in the Spark UI\n")), nil
+	return io.NopCloser(strings.NewReader("the agent's log is on its executor, below tfcluster-UID in its temporary " +
+		"folder; Spark's own log of the task is in the Spark UI\n")), nil
 }
 
 // Saved implements cluster.Allocation.

@@ -25,7 +25,8 @@ say({"event": "hello", "key": asked["key"], "application": "app"})
 for line in conn.makefile("rb"):
     call = json.loads(line)
     agents = (call.get("args") or {}).get("agents", [])
-    say({"id": call["id"], "value": [{"executor": a["executor"], "attempt": a["attempt"], "host": "h"} for a in agents]})
+    started = [{"executor": a["executor"], "attempt": a["attempt"], "host": "h"} for a in agents]
+    say({"id": call["id"], "value": started})
     if call["op"] == "stop":
         break
 `
@@ -86,7 +87,8 @@ func TestSessionAnew(t *testing.T) {
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok := next().(cluster.Lost); !ok || e.Attempt != 0 || e.Cause != "the Spark session is over: its process was killed by signal 9" {
+	if e, ok := next().(cluster.Lost); !ok || e.Attempt != 0 ||
+		e.Cause != "the Spark session is over: its process was killed by signal 9" {
 		t.Fatalf("after the session was killed: %+v", e)
 	}
 	if err := got.Replace(t.Context(), "0"); err != nil {

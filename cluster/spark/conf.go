@@ -49,16 +49,18 @@ func sizeOf(execs []cluster.ExecutorRequest) executor {
 func settings(req cluster.Request, host string) map[string]string {
 	r, size, n := req.Reserve, sizeOf(req.Executors), len(req.Executors)
 	conf := map[string]string{
-		"spark.app.name": "tfcluster " + req.Cluster, "spark.dynamicAllocation.enabled": "false", "spark.speculation": "false",
-		"spark.executor.cores": strconv.Itoa(size.cpus), "spark.task.cpus": strconv.Itoa(size.cpus), "spark.executor.instances": strconv.Itoa(n),
-		"spark.cores.max": strconv.Itoa(n * size.cpus), "spark.ui.showConsoleProgress": "false", "spark.sql.catalogImplementation": "in-memory",
-		"spark.log.level": "WARN",
+		"spark.app.name": "tfcluster " + req.Cluster, "spark.dynamicAllocation.enabled": "false",
+		"spark.speculation": "false", "spark.executor.cores": strconv.Itoa(size.cpus),
+		"spark.task.cpus": strconv.Itoa(size.cpus), "spark.executor.instances": strconv.Itoa(n),
+		"spark.cores.max": strconv.Itoa(n * size.cpus), "spark.ui.showConsoleProgress": "false",
+		"spark.sql.catalogImplementation": "in-memory", "spark.log.level": "WARN",
 		// The server starts when the notebook requests the session; clients need the token.
-		"spark.connect.grpc.binding.address": "localhost", "spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": rand.Text(),
+		"spark.connect.grpc.binding.address": "localhost", "spark.connect.grpc.binding.port": "0",
+		"spark.connect.authenticate.token": rand.Text(),
 	}
 	for key, value := range map[string]string{
-		"spark.master": r.GetEngine()[engineMaster], "spark.jars.packages": r.GetEngine()[enginePackages], "spark.yarn.queue": r.GetEngine()[engineQueue],
-		"spark.pyspark.python": r.GetPython(), "spark.driver.host": host,
+		"spark.master": r.GetEngine()[engineMaster], "spark.jars.packages": r.GetEngine()[enginePackages],
+		"spark.yarn.queue": r.GetEngine()[engineQueue], "spark.pyspark.python": r.GetPython(), "spark.driver.host": host,
 	} {
 		if value != "" {
 			conf[key] = value
@@ -84,9 +86,11 @@ func check(req cluster.Request) error {
 	switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
 	case onNotebookSession(r):
 	case conf == "true":
-		return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
+		return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; " +
+			"leave it out")
 	case masterOf(r) == "" && !hasDefaultMaster():
-		return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], or make a SparkSession called spark in the notebook first")
+		return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], " +
+			"or make a SparkSession called spark in the notebook first")
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func connectServer(t testing.TB, c *sparktest.Cluster, settings ...string) strin
 	home := sparkHome(c)
 	port := freePort(t)
 	words := []string{"--class", "org.apache.spark.sql.connect.service.SparkConnectServer"}
-	for _, s := range append(settings, "spark.connect.grpc.binding.address=127.0.0.1", "spark.connect.grpc.binding.port="+port) {
+	for _, s := range append(settings, "spark.connect.grpc.binding.address=127.0.0.1",
+		"spark.connect.grpc.binding.port="+port) {
 		words = append(words, "--conf", s)
 	}
 	log := filepath.Join(t.TempDir(), "connect.log")

@@ -34,5 +34,6 @@ func reachMaster(ctx context.Context, r *clusterpb.ReserveRequest) error {
 		}
 		problems = append(problems, err)
 	}
-	return fmt.Errorf("no Spark master answers at spark://%s: %w; see that it runs, and its URL on its web page", addresses, problems[len(problems)-1])
+	return fmt.Errorf("no Spark master answers at spark://%s: %w; see that it runs, and its URL on its web page",
+		addresses, problems[len(problems)-1])
 }

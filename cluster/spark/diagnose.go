@@ -45,7 +45,8 @@ func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 		}
 	}
 	if len(without) > 0 {
-		f.Found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + installer + " 'pyspark[connect]'"
+		f.Found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + installer +
+			" 'pyspark[connect]'"
 	}
 	return []cluster.Check{f, findJava(ctx, got["pyspark"])}
 }

@@ -29,14 +29,41 @@ func TestDiagnose(t *testing.T) {
 		want                 []string // in the lines, in their order
 		lacks                int
 	}{
-		{"no Spark", `{"pyspark":""}`, `echo 'openjdk version "17.0.9" 2023-10-17' >&2`, nil, []string{"not set up", "pip install 'pyspark[connect]'"}, 0},
-		{"all is there", `{"pyspark":"4.0.5",` + connect + `}`, `echo 'openjdk version "17.0.9" 2023-10-17' >&2`, nil, []string{"pyspark 4.0.5", "Java", "17.0.9"}, 0},
-		{"an old Java", `{"pyspark":"4.0.5",` + connect + `}`, `echo 'java version "1.8.0_392"' >&2`, nil, []string{"1.8.0_392", "pyspark 4.0.5 needs Java 17 or later"}, 1},
-		{"an old Java for an old Spark", `{"pyspark":"3.5.7",` + connect + `}`, `echo 'java version "1.8.0_392"' >&2`, nil, []string{"pyspark 3.5.7", "1.8.0_392"}, 0},
-		{"no Java", `{"pyspark":"4.0.5",` + connect + `}`, "exit 127", nil, []string{"does not run", "install a JRE of version 17 or later, or set JAVA_HOME"}, 1},
-		{"no Spark Connect", `{"pyspark":"4.0.5","grpcio-status":"","pandas":"2.3.3","pyarrow":""}`, `echo 'openjdk version "21" 2023-09-19' >&2`, nil, []string{"needs grpcio-status, pyarrow"}, 0},
-		{"a home without pyspark", `{"pyspark":""}`, `echo 'openjdk version "17.0.9"' >&2`, map[string]string{"SPARK_HOME": "/"}, []string{"SPARK_HOME=/, no pyspark", "pip install pyspark"}, 1},
-		{"a home that is not there", `{"pyspark":"4.0.5",` + connect + `}`, `echo 'openjdk version "17.0.9"' >&2`, map[string]string{"SPARK_CONF_DIR": "/no/such"}, []string{"SPARK_CONF_DIR=/no/such", "there is no /no/such: correct SPARK_CONF_DIR"}, 1},
+		{"no Spark", `{"pyspark":""}`, `echo 'openjdk version "17.0.9" 2023-10-17' >&2`, nil, []string{
+			"not set up", "pip install 'pyspark[connect]'",
+		}, 0},
+		{
+			"all is there", `{"pyspark":"4.0.5",` + connect +
+				`}`, `echo 'openjdk version "17.0.9" 2023-10-17' >&2`, nil, []string{"pyspark 4.0.5", "Java", "17.0.9"}, 0,
+		},
+		{
+			"an old Java", `{"pyspark":"4.0.5",` + connect +
+				`}`, `echo 'java version "1.8.0_392"' >&2`, nil, []string{"1.8.0_392", "pyspark 4.0.5 needs Java 17 or later"}, 1,
+		},
+		{
+			"an old Java for an old Spark", `{"pyspark":"3.5.7",` + connect +
+				`}`, `echo 'java version "1.8.0_392"' >&2`, nil, []string{"pyspark 3.5.7", "1.8.0_392"}, 0,
+		},
+		{
+			"no Java", `{"pyspark":"4.0.5",` + connect +
+				`}`, "exit 127", nil, []string{"does not run", "install a JRE of version 17 or later, or set JAVA_HOME"}, 1,
+		},
+		{
+			"no Spark Connect", `{"pyspark":"4.0.5","grpcio-status":"","pandas":"2.3.3","pyarrow":""}`, `echo 'openjdk ` +
+				`version "21" 2023-09-19' >&2`, nil, []string{"needs grpcio-status, pyarrow"}, 0,
+		},
+		{
+			"a home without pyspark", `{"pyspark":""}`, `echo 'openjdk version "17.0.9"' >&2`,
+			map[string]string{"SPARK_HOME": "/"},
+			[]string{"SPARK_HOME=/, no pyspark", "pip install pyspark"},
+			1,
+		},
+		{
+			"a home that is not there", `{"pyspark":"4.0.5",` + connect + `}`, `echo 'openjdk version "17.0.9"' >&2`,
+			map[string]string{"SPARK_CONF_DIR": "/no/such"},
+			[]string{"SPARK_CONF_DIR=/no/such", "there is no /no/such: correct SPARK_CONF_DIR"},
+			1,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

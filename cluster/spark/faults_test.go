@@ -71,7 +71,8 @@ func TestKilled(t *testing.T) {
 			r.Line("[worker:1] here")
 			fault.kill(t, cl)
 			st := r.Wait()
-			if f := st.GetFailure(); st.GetState() != "failed" || f.GetKind() != "lost" || !strings.Contains(f.GetSummary(), fault.want) {
+			if f := st.GetFailure(); st.GetState() != "failed" || f.GetKind() != "lost" ||
+				!strings.Contains(f.GetSummary(), fault.want) {
 				t.Errorf("the run is %s: %v", st.GetState(), f)
 			}
 			again(t, cl)
@@ -141,13 +142,16 @@ func TestTooFew(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{Cores: 1})
 	reserve := func(limit time.Duration) *clusterpb.Failure {
-		return own(t, c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = limit.Milliseconds() }).Reserved()
+		return own(t, c).Launch(t, "worker=3",
+			func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = limit.Milliseconds() }).Reserved()
 	}
 	f := reserve(20 * time.Second)
 	if !strings.Contains(f.GetSummary(), "has 2 slots") { // the executors start more slowly on a loaded machine
 		f = reserve(3 * time.Minute)
 	}
-	for _, want := range []string{"not reserved within ", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
+	for _, want := range []string{
+		"not reserved within ", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max",
+	} {
 		if !strings.Contains(f.GetSummary(), want) {
 			t.Errorf("failure %v lacks %q", f, want)
 		}
@@ -167,17 +171,30 @@ func TestRefused(t *testing.T) {
 		change func(*clusterpb.ReserveRequest)
 		want   []string
 	}{
-		{"no master", func(r *clusterpb.ReserveRequest) { delete(r.Engine, "master") }, []string{"which Spark? Give --master"}},
-		{"no such master", func(r *clusterpb.ReserveRequest) { r.Engine["master"] = "spark://127.0.0.1:1" }, []string{"no Spark master answers at spark://127.0.0.1:1", "refused"}},
-		{"dynamic allocation", func(r *clusterpb.ReserveRequest) { r.Engine["conf.spark.dynamicAllocation.enabled"] = "true" }, []string{"leave it out"}},
-		{"no such Python", func(r *clusterpb.ReserveRequest) { r.Python = "/no/such/python" }, []string{"start a Spark session with /no/such/python", "no such file"}},
-		{"a Python without pyspark", func(r *clusterpb.ReserveRequest) { r.Python = "/usr/bin/python3" }, []string{"no pyspark", "--python"}},
-		{"a driver out of reach", func(r *clusterpb.ReserveRequest) { r.Advertise = "nowhere.invalid" }, []string{"cannot reach the driver at nowhere.invalid:", "--advertise"}},
+		{"no master", func(r *clusterpb.ReserveRequest) { delete(r.Engine, "master") }, []string{
+			"which Spark? Give --master",
+		}},
+		{"no such master", func(r *clusterpb.ReserveRequest) { r.Engine["master"] = "spark://127.0.0.1:1" }, []string{
+			"no Spark master answers at spark://127.0.0.1:1", "refused",
+		}},
+		{"dynamic allocation", func(r *clusterpb.ReserveRequest) {
+			r.Engine["conf.spark.dynamicAllocation.enabled"] = "true"
+		}, []string{"leave it out"}},
+		{"no such Python", func(r *clusterpb.ReserveRequest) { r.Python = "/no/such/python" }, []string{
+			"start a Spark session with /no/such/python", "no such file",
+		}},
+		{"a Python without pyspark", func(r *clusterpb.ReserveRequest) { r.Python = "/usr/bin/python3" }, []string{
+			"no pyspark", "--python",
+		}},
+		{"a driver out of reach", func(r *clusterpb.ReserveRequest) { r.Advertise = "nowhere.invalid" }, []string{
+			"cannot reach the driver at nowhere.invalid:", "--advertise",
+		}},
 	} {
 		t.Run(refused.name, func(t *testing.T) {
 			t.Parallel()
 			if refused.name == "a driver out of reach" {
-				refused.change = also(refused.change, func(r *clusterpb.ReserveRequest) { r.Engine["conf.spark.driver.host"] = "127.0.0.1" })
+				refused.change = also(refused.change,
+					func(r *clusterpb.ReserveRequest) { r.Engine["conf.spark.driver.host"] = "127.0.0.1" })
 			}
 			f := own(t, c).Launch(t, "worker=1", copied, refused.change).Reserved()
 			for _, want := range refused.want {

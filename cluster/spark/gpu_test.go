@@ -18,7 +18,8 @@ func TestGPUs(t *testing.T) {
 	c := sparktest.Start(t, sparktest.Options{Workers: 1, Conf: map[string]string{
 		"spark.worker.resource.gpu.amount": "2", "spark.worker.resource.gpu.discoveryScript": discovery,
 	}})
-	cl := own(t, c).Start(t, "worker=2", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} })
+	cl := own(t, c).Start(t, "worker=2",
+		func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} })
 	r := cl.Script("import os\nprint('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n")
 	if st := r.Wait(); st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
@@ -41,7 +42,8 @@ func TestGPUsOfASession(t *testing.T) {
 	t.Parallel()
 	c := engine.Get(t)
 	s := startNotebook(t, c, append(many(t, c), "spark.executor.cores=1", "spark.cores.max=1")...)
-	f := s.lent(c).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} }).Reserved()
+	f := s.lent(c).Launch(t, "worker=1",
+		func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} }).Reserved()
 	if !strings.Contains(f.GetSummary(), "spark.executor.resource.gpu.amount where the session is made") {
 		t.Errorf("failure is %v", f)
 	}

@@ -39,13 +39,15 @@ print("written", flush=True)
 		t.Fatalf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
 	for name, size := range map[string]int{
-		"checkpoints/weights": 100_000, "logs/events.out.tfevents.1.0": 1000, "logs/events.out.tfevents.1.1": 1000, "tasks/worker-1/000000000000.log": len("2026-11-21T04:05:06.789012345Z O written\n"),
+		"checkpoints/weights": 100_000, "logs/events.out.tfevents.1.0": 1000, "logs/events.out.tfevents.1.1": 1000,
+		"tasks/worker-1/000000000000.log": len("2026-11-21T04:05:06.789012345Z O written\n"),
 	} {
 		if b, err := f.Read(t.Context(), dir+"/run-001/"+name); err != nil || len(b) != size {
 			t.Errorf("%s has %d bytes on HDFS: %v", name, len(b), err)
 		}
 	}
-	r = c.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", apart, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	r = c.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n",
+		apart, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "again ['weights']") != 2 {
 		t.Errorf("the next run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}

@@ -62,7 +62,8 @@ type hostReply struct {
 
 // errHostGone is the error of calls after the process with the session, or its thread, has
 // ended.
-var errHostGone = errors.New("the process with the Spark session has ended: its log is spark.log in the cluster's folder; reset makes another session")
+var errHostGone = errors.New("the process with the Spark session has ended: its log is spark.log in the cluster's " +
+	"folder; reset makes another session")
 
 // maxLine bounds one message of a host, in bytes.
 const maxLine = 16 << 20
@@ -73,7 +74,10 @@ const sendTimeout = 5 * time.Second
 
 // newHost reads from a connection until it is closed.
 func newHost(conn net.Conn, events chan<- hostEvent) *host {
-	h := &host{conn: conn, out: jsonlines.NewWriter(conn, sendTimeout), events: events, gone: make(chan struct{}), calls: map[int]chan hostReply{}}
+	h := &host{
+		conn: conn, out: jsonlines.NewWriter(conn, sendTimeout), events: events, gone: make(chan struct{}),
+		calls: map[int]chan hostReply{},
+	}
 	go h.read() // ends with the connection, then closes gone
 	return h
 }

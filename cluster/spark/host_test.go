@@ -38,7 +38,8 @@ func TestCalls(t *testing.T) {
 				return
 			}
 			if ids = append(ids, call.ID); len(ids) == 2 {
-				fmt.Fprintf(theirs, `{"event":"pending","executors":["0"],"why":"full"}`+"\n"+`{"id":%d,"value":[%d]}`+"\n"+`{"id":%d,"error":"no room"}`+"\n", ids[1], ids[1], ids[0])
+				fmt.Fprintf(theirs, `{"event":"pending","executors":["0"],"why":"full"}`+"\n"+`{"id":%d,"value":[%d]}`+"\n"+
+					`{"id":%d,"error":"no room"}`+"\n", ids[1], ids[1], ids[0])
 			}
 		}
 	}()
@@ -96,7 +97,10 @@ func TestHostThatHangs(t *testing.T) {
 
 // FuzzHost: whatever a peer writes, the driver's end reads it or hangs up.
 func FuzzHost(f *testing.F) {
-	for _, s := range []string{`{"event":"hello","version":"4.0"}`, `{"id":1,"value":{}}`, `{"id":1,"error":"x"}`, "{", "null\n[]", strings.Repeat("[", 1000)} {
+	for _, s := range []string{
+		`{"event":"hello","version":"4.0"}`, `{"id":1,"value":{}}`, `{"id":1,"error":"x"}`, "{", "null\n[]",
+		strings.Repeat("[", 1000),
+	} {
 		f.Add([]byte(s + "\n"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -24,7 +24,8 @@ open(os.path.join(folder, sys.argv[2] + os.environ["TASK_INDEX"]), "w").close()
 until = time.monotonic() + 100
 while len(os.listdir(folder)) < 4 and time.monotonic() < until:
     time.sleep(0.05)
-print("sees", os.environ.get("WHOSE"), sorted(k for k in os.environ if k.startswith("SECRET_OF_")), len(os.listdir(folder)), flush=True)
+secrets = sorted(k for k in os.environ if k.startswith("SECRET_OF_"))
+print("sees", os.environ.get("WHOSE"), secrets, len(os.listdir(folder)), flush=True)
 `
 
 // TestSameNameTwoHomes: two people behind one user of a Spark, each with a state home of
@@ -42,7 +43,9 @@ func TestSameNameTwoHomes(t *testing.T) {
 	var said [2]string
 	var g errgroup.Group
 	for i, whose := range []string{"A", "B"} {
-		args := []string{"run", "--backend", "spark", "--name", "spark-1", "--workers", "2", "--master", c.URL, "--python", c.Python}
+		args := []string{
+			"run", "--backend", "spark", "--name", "spark-1", "--workers", "2", "--master", c.URL, "--python", c.Python,
+		}
 		conf := own(t, c).Reserve.GetEngine()
 		conf["conf.spark.cores.max"], conf["conf.spark.executor.cores"] = "2", "1"
 		conf["conf.spark.executorEnv.WHOSE"], conf["conf.spark.executorEnv.SECRET_OF_"+whose] = whose, "1"
@@ -82,7 +85,8 @@ func TestSameNameTwoHomes(t *testing.T) {
 func TestJobsOfOthers(t *testing.T) {
 	t.Parallel()
 	c := engine.Get(t)
-	s := startNotebook(t, c, "spark.app.name="+named(t, c), "spark.master="+c.URL, "spark.executor.cores=1", "spark.cores.max=4", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
+	s := startNotebook(t, c, "spark.app.name="+named(t, c), "spark.master="+c.URL, "spark.executor.cores=1",
+		"spark.cores.max=4", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
 	h := s.lent(c)
 	name := func(r *clusterpb.ReserveRequest) { r.Name = "jobs-of-others" }
 	s.say("retry", "tfcluster-jobs-of-others-1")

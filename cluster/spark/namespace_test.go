@@ -27,7 +27,8 @@ func TestNothingShared(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	hide := "for dir in " + strings.Join([]string{dir, sockets, state}, " ") + `; do mount -t tmpfs none $dir; done; exec "$@"`
+	hide := "for dir in " + strings.Join([]string{dir, sockets, state}, " ") +
+		`; do mount -t tmpfs none $dir; done; exec "$@"`
 	c := sparktest.Start(t, sparktest.Options{Host: here, Wrap: func(int) ([]string, string) {
 		return []string{"ip", "netns", "exec", ns, "unshare", "--mount", "sh", "-ec", hide, "sh"}, there
 	}})
@@ -50,7 +51,8 @@ ctx.barrier("written")
 	if fi, err := os.Stat(filepath.Join(dir, "run-001", "checkpoints", "weights")); err != nil || fi.Size() != 100_000 {
 		t.Errorf("the checkpoint did not reach the driver: %v", err)
 	}
-	r = cl.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	r = cl.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n",
+		func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "again ['weights']") != 2 {
 		t.Errorf("the next run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}

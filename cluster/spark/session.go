@@ -54,7 +54,10 @@ func (a *allocation) startSession() (*session, error) {
 	}
 	host, _, _ := strings.Cut(a.req.Reserve.GetAdvertise(), ":")
 	key := rand.Text()
-	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "folder": a.req.StateDir, "patience": a.takeoverWait().Seconds()})
+	asked, err := json.Marshal(map[string]any{
+		"conf": settings(a.req, host), "socket": a.socket, "key": key, "folder": a.req.StateDir,
+		"patience": a.takeoverWait().Seconds(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +66,12 @@ func (a *allocation) startSession() (*session, error) {
 		return nil, fmt.Errorf("open the Spark session's log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(a.req.Reserve.GetPython(), "-P", "-m", "tfcluster.spark_host") // no module in the notebook's folder hides one of the standard library
+	// No module in the notebook's folder hides one of the standard library.
+	cmd := exec.Command(a.req.Reserve.GetPython(), "-P", "-m", "tfcluster.spark_host")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(asked), log, log
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+joinPath(path, os.Getenv("PYTHONPATH")))
-	if python := cmp.Or(a.req.Reserve.GetEngine()[engineConf+"spark.pyspark.python"], a.req.Reserve.GetPython()); os.Getenv("PYSPARK_PYTHON") == "" {
+	if python := cmp.Or(a.req.Reserve.GetEngine()[engineConf+"spark.pyspark.python"],
+		a.req.Reserve.GetPython()); os.Getenv("PYSPARK_PYTHON") == "" {
 		cmd.Env = append(cmd.Env, "PYSPARK_PYTHON="+python) // the only variable that PySpark reads for the Python of its jobs
 	}
 	cmd.Dir = "/"
@@ -120,7 +125,8 @@ func (a *allocation) open(ctx context.Context) error {
 		defer cancel()
 		if err := a.awaitHost(limited, nil); err != nil {
 			if limited.Err() != nil && ctx.Err() == nil {
-				err = fmt.Errorf("it did not answer within %v; interrupt what the notebook's Python runs, or make the session anew if it has ended, and reserve again", notebookCalls)
+				err = fmt.Errorf("it did not answer within %v; interrupt what the notebook's Python runs, "+
+					"or make the session anew if it has ended, and reserve again", notebookCalls)
 			}
 			return fmt.Errorf("the notebook's Spark session did not connect: %w", err)
 		}
@@ -218,7 +224,8 @@ func (a *allocation) outOfTime(ctx context.Context) error {
 	if last := a.logCause(); last != emptyLog {
 		evidence = fmt.Sprintf("; the last line of %s: %s", a.logPath(), last)
 	}
-	return fmt.Errorf("the Spark session was not ready in time%s; Spark may have no free resources: see its master's page, or reserve --reserve-timeout 30m waits longer", evidence)
+	return fmt.Errorf("the Spark session was not ready in time%s; Spark may have no free resources: "+
+		"see its master's page, or reserve --reserve-timeout 30m waits longer", evidence)
 }
 
 // checkSession refuses a session that cannot hold agents.
@@ -229,9 +236,12 @@ func (a *allocation) checkSession() error {
 	gpus := sizeOf(a.req.Executors).gpus
 	switch {
 	case hello.Dynamic:
-		return errors.New("this session allocates executors dynamically, so Spark removes those without jobs: set spark.dynamicAllocation.enabled=false explicitly where the session is made")
-	case gpus > 0 && hello.GPUs == "" && hello.ExecutorGPUs == "" && !hello.Connect && !strings.HasPrefix(hello.Master, "local"):
-		return fmt.Errorf("%d GPUs asked for, this session's executors have none: set spark.executor.resource.gpu.amount where the session is made", gpus)
+		return errors.New("this session allocates executors dynamically, so Spark removes those without jobs: " +
+			"set spark.dynamicAllocation.enabled=false explicitly where the session is made")
+	case gpus > 0 && hello.GPUs == "" && hello.ExecutorGPUs == "" && !hello.Connect &&
+		!strings.HasPrefix(hello.Master, "local"):
+		return fmt.Errorf("%d GPUs asked for, this session's executors have none: set spark.executor.resource.gpu.amount "+
+			"where the session is made", gpus)
 	}
 	return nil
 }
@@ -288,7 +298,9 @@ func cause(text string) string {
 			continue
 		}
 		last = line
-		for _, mark := range []string{"ModuleNotFoundError: ", "Exception in thread \"main\" ", "Caused by: ", "ERROR SparkContext: ", "Exception: "} {
+		for _, mark := range []string{
+			"ModuleNotFoundError: ", "Exception in thread \"main\" ", "Caused by: ", "ERROR SparkContext: ", "Exception: ",
+		} {
 			if _, after, ok := strings.Cut(line, mark); ok && after != "" {
 				found = strings.TrimSuffix(after, ".")
 			}
@@ -297,7 +309,8 @@ func cause(text string) string {
 	if strings.Contains(text, "No module named 'pyspark'") {
 		return "the interpreter has no pyspark: pip install pyspark of the cluster's version, or --python another one"
 	}
-	if strings.Contains(text, "JAVA_HOME is not set") || strings.Contains(text, "java: not found") || strings.Contains(text, "java: command not found") {
+	if strings.Contains(text, "JAVA_HOME is not set") || strings.Contains(text, "java: not found") ||
+		strings.Contains(text, "java: command not found") {
 		return "there is no Java for Spark here: install a JRE (17 for Spark 4), or set JAVA_HOME"
 	}
 	switch first, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); {

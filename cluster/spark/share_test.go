@@ -14,7 +14,8 @@ import (
 const client = `
 import sys
 from pyspark.sql import SparkSession
-print("sum", SparkSession.builder.remote(sys.stdin.readline().strip()).create().range(10).selectExpr("sum(id) s").first().s)
+spark = SparkSession.builder.remote(sys.stdin.readline().strip()).create()
+print("sum", spark.range(10).selectExpr("sum(id) s").first().s)
 `
 
 // TestShare: a notebook uses the session that a cluster made, and nobody without its

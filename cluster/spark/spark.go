@@ -23,6 +23,7 @@ var (
 	_ cluster.RemoteEngine  = (*Backend)(nil)
 	_ cluster.AgentLogs     = (*allocation)(nil)
 	_ cluster.SessionSharer = (*allocation)(nil)
+	_ cluster.HostAvoider   = (*allocation)(nil)
 )
 
 // FailureDetectionDelay implements cluster.RemoteEngine. It is 0: Spark does not notice the end
@@ -65,7 +66,8 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	var old saved
 	if err := json.Unmarshal(raw, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its Spark session: %w", err)
+		return nil, fmt.Errorf("this version of tfcluster cannot read what the last driver saved of its Spark session: %w",
+			err)
 	}
 	a, err := newAllocation(b, req, old)
 	if err != nil {

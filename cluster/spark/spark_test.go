@@ -45,14 +45,16 @@ func own(t testing.TB, c *sparktest.Cluster) clustertest.Harness {
 	t.Helper()
 	engine := map[string]string{"master": c.URL, "conf.spark.app.name": named(t, c)}
 	for key, value := range map[string]string{
-		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.driver.memory": "512m",
-		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVMOptions(), "spark.executor.extraJavaOptions": c.JVMOptions(),
+		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
+		"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVMOptions(),
+		"spark.executor.extraJavaOptions":   c.JVMOptions(),
 		"spark.executorEnv.TFCLUSTER_CACHE": os.Getenv("TFCLUSTER_CACHE"), // else the user's: the workers are no test's
 	} {
 		engine["conf."+key] = value
 	}
 	return clustertest.Harness{
-		Program: clustertest.Program(t), Python: c.Python, Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
+		Program: clustertest.Program(t), Python: c.Python,
+		Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
 	}
 }
 
@@ -153,7 +155,9 @@ func (s *session) hear(word string) string {
 func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
 	return clustertest.Harness{
 		Program: clustertest.Program(s.t), Python: c.Python,
-		Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: map[string]string{"session": "spark", "host": "127.0.0.1"}},
+		Reserve: &clusterpb.ReserveRequest{
+			Backend: "spark", IdleMillis: 60_000, Engine: map[string]string{"session": "spark", "host": "127.0.0.1"},
+		},
 		Launched: func(t testing.TB, name string) {
 			socket, err := state.HostSocket(name)
 			if err != nil {
@@ -169,8 +173,9 @@ func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
 func many(t testing.TB, c *sparktest.Cluster) []string {
 	t.Helper()
 	return []string{
-		"spark.app.name=" + named(t, c), "spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
-		"spark.ui.enabled=false", "spark.executorEnv.TFCLUSTER_CACHE=" + os.Getenv("TFCLUSTER_CACHE"),
+		"spark.app.name=" + named(t, c), "spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32",
+		"spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false",
+		"spark.executorEnv.TFCLUSTER_CACHE=" + os.Getenv("TFCLUSTER_CACHE"),
 	}
 }
 
@@ -204,7 +209,8 @@ func TestOwnSession(t *testing.T) {
 	h := own(t, c)
 	h.Reserve.Engine["conf.spark.pyspark.python"] = "/no/python"
 	cl := h.Start(t, "worker=2", func(r *clusterpb.ReserveRequest) {
-		if err := os.WriteFile(filepath.Join(r.GetWorkingDir(), "platform.py"), []byte("raise RuntimeError('imported')\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(r.GetWorkingDir(), "platform.py"), []byte("raise RuntimeError('imported')\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -19,7 +19,8 @@ import (
 // ClusterRecord describes a cluster that may no longer exist: its directory and its
 // applications at the engine. It contains no secrets.
 type ClusterRecord struct {
-	ID           string                `json:"id,omitempty"` // the cluster's identity; "" if an earlier version wrote the record
+	// The cluster's identity; "" if an earlier version wrote the record.
+	ID           string                `json:"id,omitempty"`
 	Name         string                `json:"name"`
 	Backend      string                `json:"backend"`
 	Owner        string                `json:"owner"`
@@ -32,7 +33,8 @@ type ClusterRecord struct {
 	Places       json.RawMessage       `json:"places,omitempty"` // where the backend finds logs that the engine keeps
 	LastRun      int32                 `json:"last_run"`
 	Earlier      int32                 `json:"earlier,omitempty"` // last run in its directory before this cluster
-	Lives        bool                  `json:"-"`                 // its driver's process exists, and its release is not recorded
+	// Its driver's process exists, and its release is not recorded.
+	Lives bool `json:"-"`
 }
 
 // maxRecords limits the number of records: the newest ones.

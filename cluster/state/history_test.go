@@ -15,7 +15,10 @@ func TestHistory(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
 	for i := range maxRecords + 3 {
-		p := &ClusterRecord{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Applications: []cluster.Application{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
+		p := &ClusterRecord{
+			Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second),
+			Applications: []cluster.Application{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}},
+		}
 		if err := p.Save(); err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +31,10 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	last := maxRecords + 2
-	state := &State{Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(), Allocation: "application_1_last"}
+	state := &State{
+		Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(),
+		Allocation: "application_1_last",
+	}
 	dir, err := Dir(state.Name)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
@@ -44,7 +50,8 @@ func TestHistory(t *testing.T) {
 		t.Fatalf("there are %d: %v", len(records), err)
 	}
 	first, newest := records[0], records[maxRecords-1]
-	if first.Applications[0].ID != "application_1_3" || newest.Applications[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Applications[0].State != "running" || records[maxRecords-2].Applications[0].State != "finished" {
+	if first.Applications[0].ID != "application_1_3" || newest.Applications[0].ID != fmt.Sprintf("application_1_%d",
+		last) || newest.Applications[0].State != "running" || records[maxRecords-2].Applications[0].State != "finished" {
 		t.Errorf("the first is %v, the newest %v", first, newest)
 	}
 	for i, p := range records {
@@ -71,7 +78,9 @@ func TestDirsInUse(t *testing.T) {
 	}
 	managed := map[string]string{cluster.EngineManaged: "true"}
 	for n, p := range []*ClusterRecord{
-		{Dir: "hdfs://nn/managed", Engine: managed}, {Dir: "hdfs://nn/over", Engine: managed, Until: time.Now()}, {Dir: "hdfs://nn/dead"},
+		{Dir: "hdfs://nn/managed", Engine: managed}, {Dir: "hdfs://nn/over", Engine: managed, Until: time.Now()}, {
+			Dir: "hdfs://nn/dead",
+		},
 	} {
 		p.Name, p.Since = fmt.Sprintf("c-%d", n), time.Now()
 		if err := p.Save(); err != nil {
@@ -93,7 +102,10 @@ func TestDirsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]bool{real: true, link: true, real + "/": true, "hdfs://nn/managed/": true, "hdfs://nn/over": false, "hdfs://nn/dead": false, "/else": false} {
+	for dir, want := range map[string]bool{
+		real: true, link: true, real + "/": true, "hdfs://nn/managed/": true, "hdfs://nn/over": false,
+		"hdfs://nn/dead": false, "/else": false,
+	} {
 		if got := inUse(dir); got != want {
 			t.Errorf("%s is in use: %v", dir, got)
 		}

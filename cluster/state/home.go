@@ -38,7 +38,8 @@ func stateBase() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder for the state of clusters: %w; set HOME, or TFCLUSTER_HOME to a folder that you may write", err)
+		return "", fmt.Errorf(
+			"there is no folder for the state of clusters: %w; set HOME, or TFCLUSTER_HOME to a folder that you may write", err)
 	}
 	return filepath.Join(home, defaultBase), nil
 }
@@ -54,7 +55,8 @@ func customBase() string {
 		return os.Getenv("TFCLUSTER_HOME")
 	}
 	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	if err != nil || base == filepath.Join(u.HomeDir, defaultBase) { // if the user is unknown, the default cannot be determined
+	// If the user is unknown, the default cannot be determined.
+	if err != nil || base == filepath.Join(u.HomeDir, defaultBase) {
 		return ""
 	}
 	return base

@@ -16,7 +16,9 @@ func TestRuntimeDirOfAnotherHome(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, at := range []struct{ name, value string }{
-		{"HOME", t.TempDir()}, {"HOME", t.TempDir()}, {"XDG_STATE_HOME", t.TempDir()}, {"XDG_STATE_HOME", t.TempDir()}, {"TFCLUSTER_HOME", t.TempDir()}, {"TFCLUSTER_HOME", t.TempDir()},
+		{"HOME", t.TempDir()}, {"HOME", t.TempDir()}, {
+			"XDG_STATE_HOME", t.TempDir(),
+		}, {"XDG_STATE_HOME", t.TempDir()}, {"TFCLUSTER_HOME", t.TempDir()}, {"TFCLUSTER_HOME", t.TempDir()},
 	} {
 		t.Setenv(at.name, at.value)
 		dir, err := RuntimeDir()

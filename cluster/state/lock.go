@@ -40,7 +40,8 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 		case err == nil:
 			err = fmt.Errorf("another command has just removed cluster %s; repeat the command", name)
 		case !errors.Is(err, lockfile.ErrHeld):
-			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w; set TFCLUSTER_HOME to a folder on a local disk", name, err)
+			err = fmt.Errorf("the folder of cluster %s cannot be locked: %w; set TFCLUSTER_HOME to a folder on a local disk",
+				name, err)
 		case driverLives(name):
 			err = &NameTaken{name}
 		case ctx.Err() != nil:
@@ -91,7 +92,8 @@ func ClaimName(name, backend string) (string, error) {
 				if s.Driver.Alive() {
 					return "", &NameTaken{name}
 				}
-				return "", fmt.Errorf("the driver of cluster %s died: attach or reset starts a new driver for it, shutdown removes it", name)
+				return "", fmt.Errorf(
+					"the driver of cluster %s died: attach or reset starts a new driver for it, shutdown removes it", name)
 			}
 			return name, nil // left by a driver that ended before it wrote its state
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestProcess: Stopped distinguishes a stopped process from a running one, and Kill ends only the process that was recorded.
+// TestProcess: Stopped distinguishes a stopped process from a running one, and Kill ends only the
+// process that was recorded.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "600")

@@ -75,7 +75,8 @@ func Load(name string) (*State, error) {
 	}
 	s := &State{}
 	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("the state of cluster %s in %s cannot be read: %w; end what is left of the cluster (yarn application -kill, Spark's web page, or kill its tfcluster processes), then remove that folder", name, dir, err)
+		return nil, fmt.Errorf("the state of cluster %s in %s cannot be read: %w; end what is left of the cluster (yarn "+
+			"application -kill, Spark's web page, or kill its tfcluster processes), then remove that folder", name, dir, err)
 	}
 	return s, nil
 }
@@ -84,7 +85,8 @@ func Load(name string) (*State, error) {
 func (s *State) ReserveRequest() (*clusterpb.ReserveRequest, error) {
 	r := &clusterpb.ReserveRequest{}
 	if err := protojson.Unmarshal(s.Request, r); err != nil {
-		return nil, fmt.Errorf("the saved request of cluster %s cannot be read: %w; another version of tfcluster may have written it: use that one, or reserve again", s.Name, err)
+		return nil, fmt.Errorf("the saved request of cluster %s cannot be read: %w; another version of tfcluster may have "+
+			"written it: use that one, or reserve again", s.Name, err)
 	}
 	return r, nil
 }
@@ -98,7 +100,8 @@ func List() ([]*State, error) {
 	}
 	entries, err := os.ReadDir(home)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list this user's clusters: %w; give this user access to that folder, or set TFCLUSTER_HOME to another one", err)
+		return nil, fmt.Errorf(
+			"list this user's clusters: %w; give this user access to that folder, or set TFCLUSTER_HOME to another one", err)
 	}
 	var states []*State
 	for _, e := range entries {

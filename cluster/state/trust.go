@@ -67,7 +67,8 @@ func readTrust() (map[string]string, error) {
 		err = json.Unmarshal(b, &trusted)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the record of trusted files cannot be read: %w; remove %s", err, filepath.Join(home, trustFile))
+		return nil, fmt.Errorf("the record of trusted files cannot be read: %w; remove %s", err,
+			filepath.Join(home, trustFile))
 	}
 	return trusted, nil
 }

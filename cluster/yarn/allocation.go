@@ -84,7 +84,8 @@ type allocation struct {
 // publication is the state of the driver's address on HDFS.
 type publication struct {
 	publishing sync.Mutex // held while the address is written or removed; locked before the allocation's mu
-	folder     bool       // guarded by the allocation's mu: the application has a folder on HDFS since the driver has moved
+	// Guarded by the allocation's mu: the application has a folder on HDFS since the driver has moved.
+	folder bool
 }
 
 // background is the work that goes on until Release.
@@ -132,7 +133,8 @@ func newAllocation(s site.Site, req cluster.Request, app application, from saved
 		background: background{wake: make(chan struct{}, 1)},
 		queueState: queueState{gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond)},
 		binary:     binary{program: from.Program},
-		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, lastRequestID: time.Now().UnixMilli()}, // larger than an earlier driver's IDs
+		// Larger than an earlier driver's IDs.
+		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, lastRequestID: time.Now().UnixMilli()},
 		history:    history{containers: from.Containers, applications: from.Applications},
 		exclusions: exclusions{failures: map[string]int{}, excluded: map[string]bool{}},
 		backoff:    from.Backoff, publication: publication{folder: from.Folder},
@@ -217,7 +219,10 @@ func (a *allocation) containerRequest(x *executor) protocol.ContainerRequest {
 	if a.excluded[near.Host] {
 		near = protocol.Locality{}
 	}
-	return protocol.ContainerRequest{ID: x.requestID, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
+	return protocol.ContainerRequest{
+		ID: x.requestID, Priority: x.priority, Resource: resource(x.request.Each),
+		Label: x.request.Each.GetNodeLabel(), Near: near,
+	}
 }
 
 // kind is a container's size and node label.
@@ -322,8 +327,8 @@ func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := saved{
-		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Containers: a.containers, Applications: a.applications, Backoff: a.backoff,
-		Excluded: slices.Sorted(maps.Keys(a.excluded)), Folder: a.folder,
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Containers: a.containers,
+		Applications: a.applications, Backoff: a.backoff, Excluded: slices.Sorted(maps.Keys(a.excluded)), Folder: a.folder,
 	}
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)

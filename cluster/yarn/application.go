@@ -27,7 +27,9 @@ type application struct {
 
 // submit validates the request and submits an application for it. If change is not nil, it may modify
 // the submission context.
-func submit(ctx context.Context, s site.Site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, cachedFile) error) (application, cachedFile, error) {
+func submit(ctx context.Context, s site.Site, req cluster.Request,
+	change func(*yarnpb.ApplicationSubmissionContext, application, cachedFile) error,
+) (application, cachedFile, error) {
 	if err := checkReachable(ctx, s.Conf); err != nil {
 		return application{}, cachedFile{}, err
 	}
@@ -57,7 +59,8 @@ func submit(ctx context.Context, s site.Site, req cluster.Request, change func(*
 		return application{}, cachedFile{}, err
 	}
 	if err := client.Submit(ctx, submission); err != nil {
-		if ctx.Err() != nil || errors.Is(err, protocol.ErrUnreachable) { // YARN may have it, which would occupy a place in its queue
+		// YARN may have it, which would occupy a place in its queue.
+		if ctx.Err() != nil || errors.Is(err, protocol.ErrUnreachable) {
 			_ = kill(s, id) // otherwise YARN expires it after a while
 		}
 		return application{}, cachedFile{}, err
@@ -83,8 +86,8 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 		}
 	}
 	return &yarnpb.ApplicationSubmissionContext{
-		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new(applicationType), ApplicationTags: tags,
-		Queue: new(queue(req)), Priority: &yarnpb.Priority{Priority: new(int32(priority))},
+		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new(applicationType),
+		ApplicationTags: tags, Queue: new(queue(req)), Priority: &yarnpb.Priority{Priority: new(int32(priority))},
 		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: new(int32(1)),
 		AmContainerSpec: &yarnpb.ContainerLaunchContext{}, Resource: protocol.MemoryAndCores(1, 1, nil),
 	}, nil
@@ -153,7 +156,8 @@ func kill(s site.Site, id *yarnpb.ApplicationId) error {
 		return nil
 	case errors.Is(err, protocol.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		name := protocol.ApplicationName(id)
-		return fmt.Errorf("%s could not be killed, because YARN does not answer: YARN ends it after its expiry interval (10 minutes by default), yarn application -kill %s at once", name, name)
+		return fmt.Errorf("%s could not be killed, because YARN does not answer: YARN ends it after its expiry interval (10 "+
+			"minutes by default), yarn application -kill %s at once", name, name)
 	}
 	return err
 }
@@ -261,7 +265,8 @@ func (a *allocation) applicationGone() {
 	a.endApplication(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
-	a.app, a.backoff = application{}, gang.Backoff{Again: a.backoff.Whole || a.backoff.Again} // a new application has no containers yet
+	// A new application has no containers yet.
+	a.app, a.backoff = application{}, gang.Backoff{Again: a.backoff.Whole || a.backoff.Again}
 	var lost []cluster.Event
 	for id, x := range a.executors {
 		x.container, x.requestID, x.driverUnreachable = nil, 0, false
@@ -291,7 +296,8 @@ func (a *allocation) endCause() (string, cluster.LostBy) {
 	app := a.current()
 	soon, enough := context.WithTimeout(ctx, finalStateLimit)
 	defer enough()
-	r, err := client.Await(soon, app.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	r, err := client.Await(soon, app.id,
+		func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil {
 		r, err = client.Report(ctx, app.id)
 	}

@@ -128,14 +128,16 @@ func (a *Attempt) closeMaster() {
 }
 
 func readAttempt(dir string) (*Attempt, error) {
-	notMaster := errors.New("this process does not run in the container of a managed ApplicationMaster: only YARN starts tfcluster appmaster, for reserve --managed")
+	notMaster := errors.New("this process does not run in the container of a managed ApplicationMaster: " +
+		"only YARN starts tfcluster appmaster, for reserve --managed")
 	tokens := os.Getenv("HADOOP_TOKEN_FILE_LOCATION")
 	if tokens == "" {
 		return nil, notMaster
 	}
 	file, err := credentials.Load(tokens)
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster's request in the ApplicationMaster's container: %w; the NodeManager has written that file: its log and its disks show more", err)
+		return nil, fmt.Errorf("find the cluster's request in the ApplicationMaster's container: %w; "+
+			"the NodeManager has written that file: its log and its disks show more", err)
 	}
 	raw, ok := file.Secrets[masterSecret]
 	if !ok {
@@ -155,7 +157,8 @@ func readAttempt(dir string) (*Attempt, error) {
 		}
 	}
 	if len(a.token.Identifier) == 0 {
-		return nil, errors.New("YARN gave this container no token for the ResourceManager (AMRM token): see the ResourceManager's log")
+		return nil, errors.New(
+			"YARN gave this container no token for the ResourceManager (AMRM token): see the ResourceManager's log")
 	}
 	if a.host == "" {
 		return nil, errors.New("YARN gave this container no name of its host (NM_HOST): see the NodeManager's log")
@@ -260,7 +263,8 @@ func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadClose
 		a.mu.Unlock()
 		return a.store.Open(ctx, dir+"/"+i.Name())
 	}
-	return nil, fmt.Errorf("no file that was submitted with the cluster is in %s on HDFS (something has removed it): %w; reserve again", dir, fs.ErrNotExist)
+	return nil, fmt.Errorf("no file that was submitted with the cluster is in %s on HDFS (something has removed it): %w; "+
+		"reserve again", dir, fs.ErrNotExist)
 }
 
 // removeLimit bounds the removal of the saved state. The process that submitted the application removes
@@ -277,7 +281,8 @@ func (a *Attempt) removeState(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	if err := removeFolder(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
-		a.log.Warn("the saved state of this application could not be removed from HDFS; the process that submitted it tries, too", "err", err)
+		a.log.Warn("the saved state of this application could not be removed from HDFS; "+
+			"the process that submitted it tries, too", "err", err)
 	}
 }
 
@@ -318,7 +323,8 @@ func (a *Attempt) allocate(ctx context.Context, req cluster.Request, raw []byte)
 	old := saved{Program: a.program}
 	if raw != nil {
 		if err := json.Unmarshal(raw, &old); err != nil {
-			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers: %w", err)
+			return nil, fmt.Errorf("this version of tfcluster cannot read what the last attempt saved of its containers: %w",
+				err)
 		}
 	}
 	app, r, err := a.register(ctx)

@@ -76,7 +76,8 @@ func (a *allocation) backOff(app application, now time.Time) string {
 	held, lacks, b := a.counts()
 	switch {
 	case now.Before(b.Until):
-		return fmt.Sprintf("its containers were released for %s, which is partially filled too; it asks again in %s", b.For, gang.About(b.Until.Sub(now)))
+		return fmt.Sprintf("its containers were released for %s, which is partially filled too; it asks again in %s", b.For,
+			gang.About(b.Until.Sub(now)))
 	case !b.Until.IsZero():
 		a.askAgain(app, now)
 		return ""
@@ -89,7 +90,8 @@ func (a *allocation) backOff(app application, now time.Time) string {
 	case !stuck:
 		return ""
 	case left > 0:
-		return fmt.Sprintf("unless more containers come, it releases its %d of %d in %s for %s, which is partially filled too, and asks again later",
+		return fmt.Sprintf("unless more containers come, it releases its %d of %d in %s for %s, "+
+			"which is partially filled too, and asks again later",
 			held, len(a.executors), gang.About(left), a.gang.Competitor())
 	}
 	a.emit(a.releaseAll(app, now, a.gang.Delay(b.Releases)))

@@ -34,7 +34,9 @@ func TestBackOff(t *testing.T) {
 	a := newAllocation(site.Site{}, req, app, saved{})
 	defer a.stop()
 	container := func(n int64) *yarnpb.Container {
-		return &yarnpb.Container{Id: &yarnpb.ContainerId{Id: &n, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app.id, AttemptId: new(int32(1))}}}
+		return &yarnpb.Container{Id: &yarnpb.ContainerId{
+			Id: &n, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app.id, AttemptId: new(int32(1))},
+		}}
 	}
 	for _, e := range req.Executors {
 		a.requestContainer(e.ID)
@@ -49,12 +51,14 @@ func TestBackOff(t *testing.T) {
 	for _, at := range []time.Time{now.Add(-2 * time.Second), now} {
 		a.gang.Watch(at, 1, func() (string, error) { return "application_5_0006 of ada", nil })
 	}
-	if text := a.backOff(app, now); !strings.Contains(text, "unless more containers come, it releases its 1 of 3 in about ") ||
+	if text := a.backOff(app, now); !strings.Contains(text,
+		"unless more containers come, it releases its 1 of 3 in about ") ||
 		!strings.Contains(text, " for application_5_0006 of ada, which is partially filled too, and asks again later") {
 		t.Errorf("stuck, it reports %q", text)
 	}
 	e := a.releaseAll(app, now, 7*time.Second)
-	if e.Attempts["0"] != 1 || e.Attempts["2"] != 1 || e.Why != "application_5_0007 released its 1 of 3 containers for application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
+	if e.Attempts["0"] != 1 || e.Attempts["2"] != 1 || e.Why != "application_5_0007 released its 1 of 3 containers for "+
+		"application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
 		t.Errorf("it sends %v", e)
 	}
 	if x := a.executors; x["0"].joined || x["2"].unfit != "" {
@@ -66,7 +70,8 @@ func TestBackOff(t *testing.T) {
 		t.Errorf("it sends %v for a released container", e)
 	default:
 	}
-	if text := a.backOff(app, now.Add(time.Second)); text != "its containers were released for application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
+	if text := a.backOff(app, now.Add(time.Second)); text != "its containers were released for application_5_0006 of "+
+		"ada, which is partially filled too; it asks again in about 10 s" {
 		t.Errorf("during the delay it reports %q", text)
 	}
 	var s saved
@@ -75,7 +80,8 @@ func TestBackOff(t *testing.T) {
 	}
 	next := newAllocation(site.Site{}, req, app, s)
 	defer next.stop()
-	if next.backoff != (gang.Backoff{Releases: 1, Until: next.backoff.Until, For: "application_5_0006 of ada"}) || !next.backoff.Until.Equal(now.Add(7*time.Second)) {
+	if next.backoff != (gang.Backoff{Releases: 1, Until: next.backoff.Until, For: "application_5_0006 of ada"}) ||
+		!next.backoff.Until.Equal(now.Add(7*time.Second)) {
 		t.Errorf("the next driver continues with %v", next.backoff)
 	}
 	if text := a.backOff(app, now.Add(8*time.Second)); text != "" || !a.backoff.Until.IsZero() {
@@ -99,9 +105,12 @@ func TestBackOff(t *testing.T) {
 // sidecars; one that never was needs all its executors.
 func TestWholeAgain(t *testing.T) {
 	t.Parallel()
-	req := cluster.Request{Reserve: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}, {Name: "evaluator", Count: 1}}}}
+	req := cluster.Request{Reserve: &clusterpb.ReserveRequest{
+		Roles: []*clusterpb.Role{{Name: "worker", Count: 1}, {Name: "evaluator", Count: 1}},
+	}}
 	for i, role := range []string{"worker", "evaluator"} {
-		req.Executors = append(req.Executors, cluster.ExecutorRequest{ID: cluster.ExecutorID(fmt.Sprint(i)), Task: cluster.TaskID{Role: role}})
+		req.Executors = append(req.Executors,
+			cluster.ExecutorRequest{ID: cluster.ExecutorID(fmt.Sprint(i)), Task: cluster.TaskID{Role: role}})
 	}
 	for _, tt := range []struct {
 		again bool

@@ -42,9 +42,18 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		status  yarnpb.FinalApplicationStatus
 		why     string
 	}{
-		{"managed-fails", true, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
-		{"managed-stopped", true, "stays.py", "it stays", 128 + int(syscall.SIGTERM), yarnpb.FinalApplicationStatus_APP_KILLED, "stopped on request"},
-		{"fails", false, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
+		{
+			"managed-fails", true, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED,
+			"exited with code 17",
+		},
+		{
+			"managed-stopped", true, "stays.py", "it stays", 128 + int(syscall.SIGTERM),
+			yarnpb.FinalApplicationStatus_APP_KILLED, "stopped on request",
+		},
+		{
+			"fails", false, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED,
+			"exited with code 17",
+		},
 		{"works", false, "works.py", "out of it", 0, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,7 +61,10 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 			defer cancel()
 			tag := newTag(tt.name)
-			args := []string{"run", "--backend", "yarn", "--tags", tag, "--name", "batch-" + tag, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
+			args := []string{
+				"run", "--backend", "yarn", "--tags", tag, "--name", "batch-" + tag, "--workers", "1", "--memory", "1g", "--python",
+				clustertest.FindPython(t), "--no-zygote",
+			}
 			if tt.managed {
 				args = append(args, "--managed")
 			}
@@ -90,7 +102,8 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			}
 		})
 	}
-	t.Run("a detached run needs no process on this host", func(t *testing.T) { t.Parallel(); runsWithoutSubmitter(t, h, dir) })
+	t.Run("a detached run needs no process on this host",
+		func(t *testing.T) { t.Parallel(); runsWithoutSubmitter(t, h, dir) })
 	t.Run("others end a run", func(t *testing.T) { t.Parallel(); endsByOthers(t, h, dir) })
 	t.Run("an interactive cluster succeeds although its run failed", func(t *testing.T) {
 		t.Parallel()
@@ -129,12 +142,15 @@ func checkHistoryAndDriver(ctx context.Context, t *testing.T, h *hadooptest.Clus
 		if err != nil && !strings.Contains(lines, "are not there yet") {
 			t.Fatalf("logs of %s: %v\n%s", application, err, lines)
 		}
-		return strings.Contains(lines, "── the cluster's driver: container_") && strings.Contains(lines, ", stderr\n[driver] ")
+		return strings.Contains(lines, "── the cluster's driver: container_") &&
+			strings.Contains(lines, ", stderr\n[driver] ")
 	})
 }
 
 // checkFinalStatus checks the final status and the diagnostics of the only application with a tag.
-func checkFinalStatus(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string, status yarnpb.FinalApplicationStatus, why string) {
+func checkFinalStatus(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string,
+	status yarnpb.FinalApplicationStatus, why string,
+) {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	client, err := protocol.NewClient(conf, user, time.Minute)
@@ -146,12 +162,15 @@ func checkFinalStatus(ctx context.Context, t *testing.T, h *hadooptest.Cluster, 
 	if err != nil || len(apps) != 1 {
 		t.Fatalf("the applications are %v: %v", apps, err)
 	}
-	r, err := client.Await(ctx, apps[0].GetApplicationId(), func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	r, err := client.Await(ctx, apps[0].GetApplicationId(),
+		func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.GetFinalApplicationStatus() != status || !strings.Contains(r.GetDiagnostics(), why) || strings.Contains(strings.TrimSpace(r.GetDiagnostics()), "\n") {
-		t.Errorf("the application is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(), r.GetDiagnostics())
+	if r.GetFinalApplicationStatus() != status || !strings.Contains(r.GetDiagnostics(), why) ||
+		strings.Contains(strings.TrimSpace(r.GetDiagnostics()), "\n") {
+		t.Errorf("the application is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(),
+			r.GetDiagnostics())
 	}
 }
 
@@ -162,8 +181,9 @@ func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 	defer cancel()
 	tag := newTag("alone")
 	name := "batch-" + tag
-	cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--tags", tag, "--name", name, "--workers", "1", "--memory", "1g",
-		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
+	cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--tags",
+		tag, "--name", name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote",
+		"fails.py", "there")
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	var hints strings.Builder
 	cmd.Stderr = &hints

@@ -115,8 +115,9 @@ func (a *allocation) heartbeatLoop() error {
 	}
 }
 
-// ofEndedApplication is YARN's text about a container whose application has ended (SchedulerUtils.COMPLETED_APPLICATION).
-// A heartbeat may report the container first; the next one reports the application's end, and why.
+// ofEndedApplication is YARN's text about a container whose application has ended
+// (SchedulerUtils.COMPLETED_APPLICATION). A heartbeat may report the container first; the next one reports the
+// application's end, and why.
 const ofEndedApplication = "Container of a completed application"
 
 // handleHeartbeat handles the response to a heartbeat.
@@ -192,11 +193,12 @@ func (a *allocation) handleCompleted(s *yarnpb.ContainerStatus) {
 			a.emit(cluster.Terminated{Cause: cause})
 		}
 	}
-	a.reportLost(s.GetContainerId(), cluster.Lost{By: lostBy(s.GetExitStatus()), Cause: cause, LastLines: lastLines}, !notNodeFault[s.GetExitStatus()])
+	a.reportLost(s.GetContainerId(), cluster.Lost{By: lostBy(s.GetExitStatus()), Cause: cause, LastLines: lastLines},
+		!notNodeFault[s.GetExitStatus()])
 }
 
-// reportLost reports that an executor has lost its container; it sets the executor and the attempt of lost. If blamed is
-// set and no agent joined from the container, it counts as a failure of its node.
+// reportLost reports that an executor has lost its container; it sets the executor and the attempt of lost. If blamed
+// is set and no agent joined from the container, it counts as a failure of its node.
 func (a *allocation) reportLost(container *yarnpb.ContainerId, lost cluster.Lost, blamed bool) {
 	name := protocol.ContainerName(container)
 	a.mu.Lock()

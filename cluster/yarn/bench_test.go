@@ -69,10 +69,14 @@ func BenchmarkSubmit(b *testing.B) {
 }
 
 // measure runs one cluster of three workers, records its times, and shuts it down.
-func (s *samples) measure(b *testing.B, y *hadooptest.Cluster, h clustertest.Harness, run func(*testing.B, clustertest.Harness, *clusterpb.Program) *clustertest.Cluster) {
+func (s *samples) measure(b *testing.B, y *hadooptest.Cluster, h clustertest.Harness,
+	run func(*testing.B, clustertest.Harness, *clusterpb.Program) *clustertest.Cluster,
+) {
 	marks := b.TempDir()
 	began := time.Now()
-	c := run(b, h, &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: "sleep", Words: []string{"sh", "-c", `: > "$0/$$"; exec sleep 600`, marks}})
+	c := run(b, h, &clusterpb.Program{
+		Kind: clusterpb.Program_COMMAND, Name: "sleep", Words: []string{"sh", "-c", `: > "$0/$$"; exec sleep 600`, marks},
+	})
 	var last time.Time
 	clustertest.WaitFor(b, "three processes", func() bool {
 		files, err := os.ReadDir(marks)

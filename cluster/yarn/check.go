@@ -45,7 +45,9 @@ func gpus(r *yarnpb.Resource) int64 {
 
 // check rejects a request that YARN would reject or could never fulfil: an unknown label or queue, or more
 // than a container or any node may have. It returns the running nodes.
-func check(ctx context.Context, client *protocol.Client, req cluster.Request, maximum *yarnpb.Resource) ([]*yarnpb.NodeReport, error) {
+func check(ctx context.Context, client *protocol.Client, req cluster.Request,
+	maximum *yarnpb.Resource,
+) ([]*yarnpb.NodeReport, error) {
 	if err := checkLabels(ctx, client, req); err != nil {
 		return nil, err
 	}
@@ -64,7 +66,8 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, ma
 		return nil, err
 	}
 	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
-		return nil, fmt.Errorf("queue %s accepts no applications: it is %s; --queue names another", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+		return nil, fmt.Errorf("queue %s accepts no applications: it is %s; --queue names another", queue(req),
+			strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
 	}
 	return nodes, nil
 }
@@ -106,9 +109,11 @@ func checkMaximum(req cluster.Request, maximum *yarnpb.Resource) error {
 		r := resource(e.Each)
 		switch {
 		case r.GetMemory() > maximum.GetMemory():
-			return errorAboveMaximum(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", maximum.GetMemory()))
+			return errorAboveMaximum(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()),
+				fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", maximum.GetMemory()))
 		case r.GetVirtualCores() > maximum.GetVirtualCores():
-			return errorAboveMaximum(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", maximum.GetVirtualCores()))
+			return errorAboveMaximum(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()),
+				fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", maximum.GetVirtualCores()))
 		case gpus(r) > gpus(maximum):
 			return errorAboveMaximum(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(maximum), gpuType))
 		}
@@ -137,9 +142,11 @@ func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 		switch {
 		case held, len(nodes) == 0:
 		case !found:
-			return fmt.Errorf("%s needs a %s, but no node that is up is one: give another label, or wait for such a node", e.Task, where)
+			return fmt.Errorf("%s needs a %s, but no node that is up is one: give another label, or wait for such a node",
+				e.Task, where)
 		default:
-			return fmt.Errorf("%s requests %s, but no %s has that much: the most that one has is %d MiB, %d vcores and %d GPUs; request less", e.Task, describeResource(need), where, memory, cores, devices)
+			return fmt.Errorf("%s requests %s, but no %s has that much: the most that one has is %d MiB, "+
+				"%d vcores and %d GPUs; request less", e.Task, describeResource(need), where, memory, cores, devices)
 		}
 	}
 	return nil

@@ -68,8 +68,9 @@ func continuesWhole(t *testing.T, h *hadooptest.Cluster) {
 	if err := os.WriteFile(filepath.Join(dir, "sets.py"), []byte(writesSets), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--name", name, "--dir", "hdfs:///tfcluster/"+name,
-		"--workers", "2", "--memory", "1g", "--framework", "none", "--max-restarts", "1", "--python", clustertest.FindPython(t), "--no-zygote", "sets.py")
+	cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--name",
+		name, "--dir", "hdfs:///tfcluster/"+name, "--workers", "2", "--memory", "1g", "--framework", "none", "--max-restarts",
+		"1", "--python", clustertest.FindPython(t), "--no-zygote", "sets.py")
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("run: %v\n%s", err, out)
@@ -104,7 +105,8 @@ func continuesWhole(t *testing.T, h *hadooptest.Cluster) {
 	said := min(newest(logs("1"), "0"), newest(logs("1"), "1")) // a task may end before it says so
 	shutdown()                                                  // it carries files to HDFS
 	if on := newestWhole(ctx, t, h, name); begin < said || begin > said+1 || begin < on {
-		t.Errorf("the run continues at step %d; both ranks have said that they saved %d, and on HDFS both have %d", begin, said, on)
+		t.Errorf("the run continues at step %d; both ranks have said that they saved %d, and on HDFS both have %d",
+			begin, said, on)
 	}
 }
 

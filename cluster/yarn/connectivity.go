@@ -47,7 +47,8 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 		}
 		problem = err
 	}
-	return "", fmt.Errorf("find the route to the ResourceManager %s: %w; see HADOOP_CONF_DIR (%s)", strings.Join(managers, ", "), problem, s.Conf.Dir())
+	return "", fmt.Errorf("find the route to the ResourceManager %s: %w; see HADOOP_CONF_DIR (%s)",
+		strings.Join(managers, ", "), problem, s.Conf.Dir())
 }
 
 // dialTimeout bounds the time to connect to a peer.
@@ -72,7 +73,8 @@ func checkReachable(ctx context.Context, conf *hadoopconf.Conf) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: no ResourceManager answers at %s: %w; see that it runs, and that %s is the configuration of this YARN",
+	return fmt.Errorf(
+		"%w: no ResourceManager answers at %s: %w; see that it runs, and that %s is the configuration of this YARN",
 		protocol.ErrUnreachable, strings.Join(managers, ", "), problem, conf.Dir())
 }
 
@@ -122,7 +124,8 @@ func unreachableMessage(node, driver, diagnostics string, managed bool) string {
 	if managed {
 		return message + "; nodes must be able to dial one another"
 	}
-	return message + "; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
+	return message +
+		"; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
 }
 
 // minUnreachable is the number of executors that cannot dial the driver after which, if no agent can, the

@@ -24,7 +24,9 @@ func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 		return []cluster.Check{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
 	}
 	if err != nil {
-		return []cluster.Check{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
+		return []cluster.Check{{
+			What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml",
+		}}
 	}
 	found := fmt.Sprintf("%s, as %s", s.Conf.Dir(), s.User)
 	if p := s.Conf.Get("hadoop.rpc.protection"); p != "" {
@@ -74,7 +76,8 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 	for _, n := range nodes {
 		have, used := n.GetCapability(), n.GetUsed()
 		if m := have.GetMemory() - used.GetMemory(); m > free.GetMemory() {
-			free = protocol.MemoryAndCores(m, have.GetVirtualCores()-used.GetVirtualCores(), map[string]int64{gpuType: gpus(have) - gpus(used)})
+			free = protocol.MemoryAndCores(m, have.GetVirtualCores()-used.GetVirtualCores(),
+				map[string]int64{gpuType: gpus(have) - gpus(used)})
 		}
 	}
 	f.Found += ", the freest has " + describeResource(free)
@@ -105,7 +108,8 @@ func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
 	defer store.Close()
 	home, err := store.URI(".")
 	if err != nil {
-		f.Found, f.Remedy = err.Error(), "set fs.defaultFS in core-site.xml to the cluster's HDFS: containers fetch this program from there"
+		f.Found, f.Remedy = err.Error(),
+			"set fs.defaultFS in core-site.xml to the cluster's HDFS: containers fetch this program from there"
 		return f
 	}
 	f.Found = home
@@ -113,7 +117,8 @@ func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Found += " does not exist"
-		f.Remedy = fmt.Sprintf("ask an administrator to create it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.User, s.User, s.User)
+		f.Remedy = fmt.Sprintf("ask an administrator to create it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s "+
+			"/user/%s", s.User, s.User, s.User)
 	case errors.Is(err, hdfs.ErrUnreachable):
 		f.Found, f.Remedy = err.Error(), "start HDFS, or correct fs.defaultFS in core-site.xml"
 	case err != nil:

@@ -34,8 +34,9 @@ func endsByOthers(t *testing.T, h *hadooptest.Cluster, dir string) {
 			ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 			defer cancel()
 			name := newTag(tt.name)
-			cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach", "--name", name, "--workers", "1", "--memory", "1g",
-				"--framework", "none", "--python", clustertest.FindPython(t), "--no-zygote", "stays.py")
+			cmd := exec.CommandContext(ctx, clustertest.Program(t), "run", "--backend", "yarn", "--managed", "--detach",
+				"--name", name, "--workers", "1", "--memory", "1g", "--framework", "none", "--python", clustertest.FindPython(t),
+				"--no-zygote", "stays.py")
 			cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("run: %v\n%s", err, out)

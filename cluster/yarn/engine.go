@@ -19,11 +19,23 @@ func Engine(attempt *Attempt) cluster.Engine {
 			{Name: "queue", Help: "YARN queue"},
 			{Name: "priority", Kind: cluster.CountOption, Max: 1_000_000, Help: "YARN priority among the queue's applications"},
 			{Name: "tags", Help: "YARN application tags: A,B"},
-			{Name: cluster.EngineManaged, Kind: cluster.FlagOption, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, and the nodes need no route to it"},
-			{Name: masterMemoryKey, Kind: cluster.SizeOption, Help: "with --managed: memory of the ApplicationMaster's container; default 1g"},
-			{Name: masterCPUsKey, Kind: cluster.CountOption, Max: 1024, Help: "with --managed: vcores of the ApplicationMaster's container; default 1"},
+			{
+				Name: cluster.EngineManaged, Kind: cluster.FlagOption, Help: "YARN runs the cluster's driver too, " +
+					"in a container: the cluster does not need this machine, and the nodes need no route to it",
+			},
+			{
+				Name: masterMemoryKey, Kind: cluster.SizeOption,
+				Help: "with --managed: memory of the ApplicationMaster's container; default 1g",
+			},
+			{
+				Name: masterCPUsKey, Kind: cluster.CountOption, Max: 1024,
+				Help: "with --managed: vcores of the ApplicationMaster's container; default 1",
+			},
 			{Name: masterLabelKey, Help: "with --managed: the ApplicationMaster runs on a node with this label"},
-			{Name: "tensorboard", Kind: cluster.FlagOption, Help: "with --managed: TensorBoard on the application's page too, for the users to whom YARN shows that page"},
+			{
+				Name: "tensorboard", Kind: cluster.FlagOption,
+				Help: "with --managed: TensorBoard on the application's page too, for the users to whom YARN shows that page",
+			},
 		},
 	}
 }
@@ -35,11 +47,15 @@ type historyReader struct{}
 func (historyReader) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
 
 // ReadLogs implements cluster.EngineHistory.
-func (historyReader) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+func (historyReader) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery,
+	emit func(string, []*clusterpb.Line) error,
+) error {
 	return containerlogs.Read(ctx, r, locations, q, emit)
 }
 
 // Outcomes implements cluster.EngineHistory.
-func (historyReader) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
+func (historyReader) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest,
+	applications []string,
+) map[string]string {
 	return containerlogs.Outcomes(ctx, r, applications)
 }

@@ -63,19 +63,43 @@ func (a *allocation) countFailure(node, cause string) {
 	a.failures[node]++
 	a.mu.Unlock()
 	n := 0
+	failed := func() bool { n = a.failures[node]; return n >= maxFailures } // 0 if the user has reset the exclusions since
+	if a.excludeIf(a.ctx, node, failed) {
+		a.emit(cluster.Warning{
+			Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; "+
+				"%%tfcluster reset allows the node again", node, n, cause),
+		})
+	}
+}
+
+// AvoidHost implements cluster.HostAvoider: it excludes the node of the executor's container at once, unless some
+// executor would then fit on no node. YARN itself misses a node only after a timeout, of 10 minutes by default.
+func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, _ string) {
+	a.mu.Lock()
+	node := a.executors[id].container.GetNodeId().GetHost()
+	a.mu.Unlock()
+	if node != "" && a.excludeIf(ctx, node, func() bool { return true }) {
+		a.emit(cluster.Warning{
+			Text: fmt.Sprintf(
+				"node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again", node),
+		})
+	}
+}
+
+// excludeIf excludes a node, unless it is excluded, some executor would then fit on no node, or wanted, which is called
+// with mu held, returns false. It queries YARN, and reports whether the node was excluded by this call.
+func (a *allocation) excludeIf(ctx context.Context, node string, wanted func() bool) bool {
 	for {
 		a.mu.Lock()
-		before := maps.Clone(a.excluded)
-		n = a.failures[node] // 0 if the user has reset the exclusions since
+		before, still := maps.Clone(a.excluded), wanted()
 		a.mu.Unlock()
-		if n < maxFailures || before[node] || !a.dispensable(before, node) {
-			return
+		if !still || before[node] || !a.dispensable(ctx, before, node) {
+			return false
 		}
 		if a.exclude(node, before) {
-			break
+			return true
 		}
 	}
-	a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is not used any longer, because %d containers in a row failed there; the last one: %s; %%tfcluster reset allows the node again", node, n, cause)})
 }
 
 // exclude asks YARN not to allocate containers on a node. It does nothing and returns false if the
@@ -96,8 +120,8 @@ func (a *allocation) exclude(node string, before map[string]bool) bool {
 
 // dispensable reports whether every executor fits on some running node other than node and the excluded
 // ones. Only nodes with the executor's own label count: others may be reserved for other users.
-func (a *allocation) dispensable(excluded map[string]bool, node string) bool {
-	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
+func (a *allocation) dispensable(ctx context.Context, excluded map[string]bool, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
 	defer cancel()
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
@@ -111,7 +135,8 @@ func (a *allocation) dispensable(excluded map[string]bool, node string) bool {
 	for _, e := range a.req.Executors {
 		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
 			host := r.GetNodeId().GetHost()
-			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() &&
+				fits(resource(e.Each), r.GetCapability())
 		}) {
 			return false
 		}

@@ -31,7 +31,8 @@ func TestFailures(t *testing.T) {
 		{"it was preempted", false, "", -102, 0},
 		{"its node was lost", false, "", -100, 0},
 	} {
-		a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+		a := newAllocation(site.Site{Conf: hadoopconf.New(nil)},
+			cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 		id := &yarnpb.ContainerId{Id: proto.Int64(1)}
 		a.executors["0"].container = &yarnpb.Container{Id: id, NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if tt.joined {
@@ -49,7 +50,9 @@ func TestFailures(t *testing.T) {
 // exclusions. A node that is not known to be dispensable is not excluded.
 func TestClearExclusions(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{Excluded: []string{"n9", "n8"}})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)},
+		cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{},
+		saved{Excluded: []string{"n9", "n8"}})
 	defer a.stop()
 	for range maxFailures + 1 {
 		a.countFailure("n7", "it is broken")
@@ -82,7 +85,8 @@ func TestClearExclusions(t *testing.T) {
 // count as a failure of its node, unless its agent was unfit.
 func TestReplaceFailures(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)},
+		cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 	defer a.stop()
 	a.shippedAt = time.Now()
 	for want, unfit := range []string{"", "no GPU"} {

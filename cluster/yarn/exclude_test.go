@@ -35,7 +35,8 @@ func excludesNode(t *testing.T, h *hadooptest.Cluster) {
 		clustertest.WaitFor(t, "the message that a node is excluded", func() bool {
 			st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
 			return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool {
-				return strings.HasSuffix(x.GetCause(), "; node "+host(broken)+" is excluded") && !strings.Contains(x.GetCause(), "\n")
+				return strings.HasSuffix(x.GetCause(), "; node "+host(broken)+" is excluded") &&
+					!strings.Contains(x.GetCause(), "\n")
 			})
 		})
 	}

@@ -47,8 +47,8 @@ func exitCause(s *yarnpb.ContainerStatus) string {
 	return cause
 }
 
-// lostBy returns what ended a container, by its exit status: also a container whose files its node could not fetch fails
-// in the same way again. Codes above 128 are signals.
+// lostBy returns what ended a container, by its exit status: also a container whose files its node could not fetch
+// fails in the same way again. Codes above 128 are signals.
 func lostBy(status int32) cluster.LostBy {
 	switch {
 	case status == -103, status == -104:
@@ -89,8 +89,10 @@ func killedBy(diagnostics string) string {
 
 // startError returns why a container's process could not be started, with advice if its node is unreachable.
 func startError(err error) string {
-	if errors.Is(err, protocol.ErrUnreachable) && !errors.Is(err, protocol.ErrUnusable) || errors.Is(err, context.DeadlineExceeded) {
-		return err.Error() + "; see that the NodeManager runs and answers, and that no firewall is between the cluster's driver and its yarn.nodemanager.address"
+	if errors.Is(err, protocol.ErrUnreachable) && !errors.Is(err, protocol.ErrUnusable) ||
+		errors.Is(err, context.DeadlineExceeded) {
+		return err.Error() + "; see that the NodeManager runs and answers, and that no firewall is between the cluster's " +
+			"driver and its yarn.nodemanager.address"
 	}
 	return err.Error()
 }

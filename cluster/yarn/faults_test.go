@@ -47,7 +47,8 @@ func TestFaults(t *testing.T) {
 	t.Run("a ResourceManager that does not answer ends nothing", func(t *testing.T) { survivesSilentManager(t, h) })
 	t.Run("a container that exceeds its memory is reported as such", func(t *testing.T) {
 		r := c.Script("x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1\n" + forever)
-		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "ask for more memory") || f.GetKind() != "out_of_memory" || !strings.Contains(f.GetRemedy(), "more --memory") {
+		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "ask for more memory") ||
+			f.GetKind() != "out_of_memory" || !strings.Contains(f.GetRemedy(), "more --memory") {
 			t.Errorf("failure is %v", f)
 		}
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {

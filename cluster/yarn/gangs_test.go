@@ -44,7 +44,8 @@ func backsOff(t *testing.T, h *hadooptest.Cluster) {
 	refreshQueues(t, h)
 	both := []*clustertest.Cluster{first, second}
 	released := func(c *clustertest.Cluster) bool {
-		return hasNote(t, c, "released its 2 of 3 containers for application_", ", which is partially filled too; it asks again in about ")
+		return hasNote(t, c, "released its 2 of 3 containers for application_",
+			", which is partially filled too; it asks again in about ")
 	}
 	clustertest.WaitFor(t, "the announcement of a release", func() bool {
 		return slices.ContainsFunc(both, func(c *clustertest.Cluster) bool {
@@ -154,7 +155,8 @@ func awaitPending(t *testing.T, c *clustertest.Cluster, text string) {
 func isPending(t *testing.T, c *clustertest.Cluster, text string) bool {
 	t.Helper()
 	st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
-	return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool { return strings.Contains(x.GetCause(), text) })
+	return err == nil && slices.ContainsFunc(st.GetExecutors(),
+		func(x *clusterpb.ExecutorStatus) bool { return strings.Contains(x.GetCause(), text) })
 }
 
 // allocationOf returns the application ID of a cluster.

@@ -100,7 +100,8 @@ func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 		shown = append(shown, fmt.Sprintf("%s: %s on %s", g.GetHolder(), g.GetName(), g.GetHost()))
 	}
 	on, _, _ := strings.Cut(h.NodeID(node), ":")
-	if want := []string{"worker:0: NVIDIA T4 on " + on, "worker:1: NVIDIA T4 on " + on}; !slices.Equal(slices.Sorted(slices.Values(shown)), want) {
+	if want := []string{"worker:0: NVIDIA T4 on " + on, "worker:1: NVIDIA T4 on " + on}; !slices.Equal(
+		slices.Sorted(slices.Values(shown)), want) {
 		t.Errorf("gpus shows %v", reply)
 	}
 	for _, x := range st.GetExecutors() {
@@ -114,7 +115,8 @@ func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 	stopRun(t, c)
 	check("after an agent was killed")
 	c.End()
-	first, second := harness(t, h).Start(t, "worker=1", requestGPUs(label)), harness(t, h).Start(t, "worker=1", requestGPUs(label))
+	first, second := harness(t, h).Start(t, "worker=1", requestGPUs(label)),
+		harness(t, h).Start(t, "worker=1", requestGPUs(label))
 	gpus := []string{visibleGPUs(t, first, 1)["worker:0"], visibleGPUs(t, second, 1)["worker:0"]}
 	slices.Sort(gpus)
 	if !slices.Equal(gpus, h.GPUs(node)) {
@@ -129,7 +131,10 @@ func reportsMissingGPUs(t *testing.T, h *hadooptest.Cluster, node int, label str
 	defer h.MendGPUs(node)
 	f := harness(t, h).Launch(t, "worker=1", requestGPUs(label)).Reserved()
 	on, _, _ := strings.Cut(h.NodeID(node), ":")
-	for _, want := range []string{"worker:0", on + ": it got no GPU: list the GPUs: ", "nvidia-smi failed (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."} {
+	for _, want := range []string{
+		"worker:0", on + ": it got no GPU: list the GPUs: ",
+		"nvidia-smi failed (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+	} {
 		if !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
 			t.Errorf("%q is not in the one line: %v", want, f)
 		}

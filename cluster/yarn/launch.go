@@ -27,7 +27,9 @@ const configSecret = "tfcluster.agent"
 const AgentCommand = "--yarn"
 
 // launch starts an agent in a container.
-func (a *allocation) launch(ctx context.Context, app application, id cluster.ExecutorID, attempt int, c *yarnpb.Container) error {
+func (a *allocation) launch(ctx context.Context, app application, id cluster.ExecutorID, attempt int,
+	c *yarnpb.Container,
+) error {
 	config, err := a.req.AgentConfig(id, attempt)
 	if err != nil {
 		return err
@@ -55,7 +57,10 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	return app.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: program}},
 		Tokens:         secrets.Encode(),
-		Command:        []string{"echo " + containerlogs.AgentMark(task, attempt) + "; exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command: []string{
+			"echo " + containerlogs.AgentMark(task, attempt) + "; exec ./tfcluster agent " + AgentCommand +
+				" 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr",
+		},
 	})
 }
 
@@ -65,7 +70,8 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
 	if err != nil {
-		return nil, fmt.Errorf("find the agent's configuration in its container: %w; the NodeManager has written that file: its log and its disks show more", err)
+		return nil, fmt.Errorf("find the agent's configuration in its container: %w; the NodeManager has written that file: "+
+			"its log and its disks show more", err)
 	}
 	raw, ok := file.Secrets[configSecret]
 	if !ok {
@@ -82,7 +88,9 @@ func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	// The path of the container's folder is too long for a unix socket's address, so the runtime folder is
 	// named by a shorter path, which is valid as long as the agent lives. Files of runs have the long path,
 	// which programs may keep.
-	config.Folders = &clusterpb.HostFolders{RuntimeDir: filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent"), WorkDir: work}
+	config.Folders = &clusterpb.HostFolders{
+		RuntimeDir: filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent"), WorkDir: work,
+	}
 	config.Host = os.Getenv("NM_HOST") // the name that YARN's pages show
 	if err := checkDriver(config.GetDriver().GetCoordinator()); err != nil {
 		return nil, err
@@ -110,12 +118,13 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 	}
 	var text bytes.Buffer
 	q := cluster.LogQuery{Task: last.Container, Last: logLines}
-	err = containerlogs.ReadApplication(ctx, a.site, app, []containerlogs.Location{*last}, q, func(_ string, lines []*clusterpb.Line) error {
-		for _, l := range lines {
-			text.WriteString(l.GetText() + "\n")
-		}
-		return nil
-	})
+	err = containerlogs.ReadApplication(ctx, a.site, app, []containerlogs.Location{*last}, q,
+		func(_ string, lines []*clusterpb.Line) error {
+			for _, l := range lines {
+				text.WriteString(l.GetText() + "\n")
+			}
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +136,9 @@ const logLines = 100
 
 // ContainerLogs emits the logs of all containers of this allocation, including completed ones, application
 // by application.
-func (a *allocation) ContainerLogs(ctx context.Context, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+func (a *allocation) ContainerLogs(ctx context.Context, q cluster.LogQuery,
+	emit func(string, []*clusterpb.Line) error,
+) error {
 	a.mu.Lock()
 	containers := slices.Clone(a.containers)
 	a.mu.Unlock()

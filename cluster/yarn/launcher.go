@@ -38,8 +38,9 @@ type masterInput struct {
 // masterProperties are the prefixes of the properties that a managed ApplicationMaster gets from its
 // submitter's configuration: those that clients of YARN and HDFS need, and no passwords.
 var masterProperties = []string{
-	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.", "dfs.data.transfer.", "dfs.encrypt.data.transfer",
-	"yarn.resourcemanager.", "yarn.web-proxy.", "yarn.log-aggregation", "yarn.nodemanager.remote-app-log-dir", "hadoop.security.authentication", "hadoop.rpc.protection",
+	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.",
+	"dfs.data.transfer.", "dfs.encrypt.data.transfer", "yarn.resourcemanager.", "yarn.web-proxy.", "yarn.log-aggregation",
+	"yarn.nodemanager.remote-app-log-dir", "hadoop.security.authentication", "hadoop.rpc.protection",
 }
 
 // Resources and retries of a managed ApplicationMaster.
@@ -69,9 +70,12 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 	if err != nil {
 		return nil, err
 	}
-	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program cachedFile) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterProperties...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
-	})
+	app, _, err := submit(ctx, s, req,
+		func(c *yarnpb.ApplicationSubmissionContext, app application, program cachedFile) error {
+			return describeMaster(c, masterInput{
+				Driver: input, Conf: s.Conf.WithPrefix(masterProperties...), User: s.User, Program: program, Near: app.near,
+			}, req.Reserve.GetEngine())
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +142,8 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engi
 	c.Resource = protocol.MemoryAndCores(memory, vcores, nil)
 	if label := engine[masterLabelKey]; label != "" { // the submission's own label would apply to every container
 		c.AmContainerResourceRequest = []*yarnpb.ResourceRequest{{
-			Priority: &yarnpb.Priority{Priority: new(int32(0))}, ResourceName: new("*"), Capability: c.Resource, NumContainers: new(int32(1)),
-			RelaxLocality: new(true), NodeLabelExpression: &label,
+			Priority: &yarnpb.Priority{Priority: new(int32(0))}, ResourceName: new("*"), Capability: c.Resource,
+			NumContainers: new(int32(1)), RelaxLocality: new(true), NodeLabelExpression: &label,
 		}}
 	}
 	secrets := &credentials.File{Secrets: map[string][]byte{masterSecret: secret}}
@@ -147,7 +151,9 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engi
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
 		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(strconv.FormatInt(heap, 10) + "MiB")}},
-		Command:        []string{"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command: []string{
+			"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr",
+		},
 	}
 	return nil
 }
@@ -176,7 +182,9 @@ func masterSize(engine map[string]string) (memory int64, vcores int32, err error
 }
 
 // Upload stores an artifact in the cache on HDFS.
-func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
+func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob,
+	from io.ReadSeeker,
+) error {
 	s, err := site.Find(r)
 	if err != nil {
 		return err
@@ -220,7 +228,8 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 	}
 	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("this version of tfcluster cannot read which YARN application the cluster has (%w): reserve again", err)
+		return nil, fmt.Errorf(
+			"this version of tfcluster cannot read which YARN application the cluster has (%w): reserve again", err)
 	}
 	id, err := protocol.ParseApplication(old.Application)
 	if err != nil {
@@ -252,7 +261,8 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, pending string, e
 		return "", "", err
 	}
 	if state := r.GetYarnApplicationState(); protocol.Ended(state) {
-		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), containerlogs.MasterError(r.GetDiagnostics()))
+		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()),
+			containerlogs.MasterError(r.GetDiagnostics()))
 	}
 	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
 		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil

@@ -32,16 +32,22 @@ func deadAddress(t *testing.T) string {
 
 // allocateUnreachable allocates containers for two workers whose agents end before they join, since they
 // cannot dial the driver. It returns the driver's address.
-func allocateUnreachable(ctx context.Context, t *testing.T, h *hadooptest.Cluster) (a cluster.Allocation, driver string) {
+func allocateUnreachable(ctx context.Context, t *testing.T,
+	h *hadooptest.Cluster,
+) (a cluster.Allocation, driver string) {
 	t.Helper()
 	driver = deadAddress(t)
 	each := &clusterpb.Resources{MemoryBytes: 256 << 20}
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "doomed", Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
-		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
+		Cluster: "doomed", Program: clustertest.Program(t),
+		Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)}, Executors: []cluster.ExecutorRequest{
+			{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each},
+			{ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each},
+		},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
-				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)}, Driver: &clusterpb.DriverAddress{Coordinator: driver},
+				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)},
+				Driver:   &clusterpb.DriverAddress{Coordinator: driver},
 			}, nil
 		},
 	})
@@ -113,11 +119,13 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 			}
 		}
 		found := container.FindStringSubmatch(all.String())
-		if found == nil || strings.Count(all.String(), why) != 2 || !strings.Contains(all.String(), "# worker:0, attempt 0: ") || strings.Contains(all.String(), "LogType") {
+		if found == nil || strings.Count(all.String(), why) != 2 ||
+			!strings.Contains(all.String(), "# worker:0, attempt 0: ") || strings.Contains(all.String(), "LogType") {
 			t.Fatalf("%s: %s", where, all.String())
 		}
 		for _, some := range []*logText{&one, &role, &last} {
-			if !strings.Contains(some.String(), "[agent of worker:1] "+why) || (some != &one) != strings.Contains(some.String(), "[agent of worker:0]") {
+			if !strings.Contains(some.String(), "[agent of worker:1] "+why) ||
+				(some != &one) != strings.Contains(some.String(), "[agent of worker:0]") {
 				t.Errorf("%s, some: %s", where, some.String())
 			}
 		}
@@ -128,13 +136,15 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		if err := read(cluster.LogQuery{Task: found[1]}, &named); err != nil || named.String() != one.String() {
 			t.Errorf("%s, %s: %v\n%s", where, found[1], err, named.String())
 		}
-		if err := read(cluster.LogQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(), "contain nothing of ps:0") && !strings.Contains(err.Error(), "nothing on HDFS matches") {
+		if err := read(cluster.LogQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(),
+			"contain nothing of ps:0") && !strings.Contains(err.Error(), "nothing on HDFS matches") {
 			t.Errorf("%s, of a task that does not exist: %v\n%s", where, err, none.String())
 		}
 		return found[1]
 	}
 	application, locations := a.ID(), history.LogLocations()
-	living := check("it runs", func(q cluster.LogQuery, out *logText) error { return history.ContainerLogs(ctx, q, out.emit) })
+	living := check("it runs",
+		func(q cluster.LogQuery, out *logText) error { return history.ContainerLogs(ctx, q, out.emit) })
 	if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +159,8 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	}
 	// Until the nodes have aggregated the logs, the error reports that, or the nodes still have the logs.
 	var early logText
-	if err := read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, locations)(cluster.LogQuery{}, &early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
+	if err := read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, locations)(cluster.LogQuery{},
+		&early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
 		t.Errorf("at once: %v", err)
 	}
 	clustertest.WaitFor(t, "the logs on HDFS", func() bool {
@@ -160,10 +171,12 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		}
 		return err == nil && strings.Count(out.String(), why) == 2
 	})
-	if ended := check("it has ended", read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, nil)); ended != living {
+	if ended := check("it has ended",
+		read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, []string{application}); o[application] != "finished" {
+	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)},
+		[]string{application}); o[application] != "finished" {
 		t.Errorf("the outcomes are %v", o)
 	}
 	// Logs that do not exist, or that belong to another user.
@@ -176,7 +189,8 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		{"application_x", "", "is not an application ID"},
 	} {
 		var out logText
-		err := read(&clusterpb.ReserveRequest{Engine: engineOptions(h, "user", tt.user)}, tt.id, nil)(cluster.LogQuery{}, &out)
+		err := read(&clusterpb.ReserveRequest{Engine: engineOptions(h, "user", tt.user)}, tt.id,
+			nil)(cluster.LogQuery{}, &out)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || out.Len() > 0 {
 			t.Errorf("%s for %q: %v\n%s", tt.id, tt.user, err, out.String())
 		}
@@ -197,8 +211,9 @@ func reportsOtherLogFormat(t *testing.T, h *hadooptest.Cluster) {
 
 // indexedLogFormat makes nodes write logs in Hadoop's indexed format.
 var indexedLogFormat = map[string]string{
-	"yarn.log-aggregation.file-formats":                "IFile",
-	"yarn.log-aggregation.file-controller.IFile.class": "org.apache.hadoop.yarn.logaggregation.filecontroller.ifile.LogAggregationIndexedFileController",
+	"yarn.log-aggregation.file-formats": "IFile",
+	"yarn.log-aggregation.file-controller.IFile.class": "org.apache.hadoop.yarn.logaggregation." +
+		"filecontroller.ifile.LogAggregationIndexedFileController",
 }
 
 // awaitLogError waits for the error of reading an ended application's logs, and checks that it contains the
@@ -223,7 +238,8 @@ func awaitLogError(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "the error about the logs", func() bool {
-		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
+		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil,
+			cluster.LogQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})
 	for _, want := range wanted {
@@ -246,7 +262,8 @@ func runCommand(ctx context.Context, t testing.TB, h *hadooptest.Cluster, args .
 // containers' logs can be read. It returns the application's ID.
 func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string) (application string) {
 	t.Helper()
-	over := regexp.MustCompile(`(?m)^cluster ` + name + `: released .*\n(?s:.*) fails.py .* (application_\d+_\d+) finished`)
+	over := regexp.MustCompile(`(?m)^cluster ` + name +
+		`: released .*\n(?s:.*) fails.py .* (application_\d+_\d+) finished`)
 	clustertest.WaitFor(t, "the application's end", func() bool {
 		history, err := runCommand(ctx, t, h, "history", "-c", name)
 		if err != nil {
@@ -258,7 +275,8 @@ func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name
 		}
 		return found != nil
 	})
-	if lines, err := runCommand(ctx, t, h, "logs", "-c", name, "--task", "worker:0"); err != nil || !strings.Contains(lines, "[worker:0] in a container there\n") {
+	if lines, err := runCommand(ctx, t, h, "logs", "-c", name, "--task", "worker:0"); err != nil ||
+		!strings.Contains(lines, "[worker:0] in a container there\n") {
 		t.Errorf("logs: %v\n%s", err, lines)
 	}
 	clustertest.WaitFor(t, "the agent's logs", func() bool {
@@ -274,10 +292,12 @@ func checkHistory(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name
 // listsBothApplications: the history of a running cluster lists its ended application and its present one.
 func listsBothApplications(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name, before, now string) {
 	t.Helper()
-	if out, err := runCommand(ctx, t, h, "history", "-c", name); err != nil || !strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
+	if out, err := runCommand(ctx, t, h, "history", "-c", name); err != nil ||
+		!strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
 		t.Errorf("history: %v\n%s", err, out)
 	}
-	if out, err := runCommand(ctx, t, h, "logs", "-c", now, "--task", "worker:0"); err != nil || strings.Contains(out, "worker:1") {
+	if out, err := runCommand(ctx, t, h, "logs", "-c", now, "--task", "worker:0"); err != nil ||
+		strings.Contains(out, "worker:1") {
 		t.Errorf("logs of %s: %v\n%s", now, err, out)
 	}
 }
@@ -286,10 +306,14 @@ func listsBothApplications(ctx context.Context, t *testing.T, h *hadooptest.Clus
 func runFailing(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string, args ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "fails.py"), []byte("import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "fails.py"),
+		[]byte("import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"run", "--backend", "yarn", "--name", name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}, args...)
+	args = append([]string{
+		"run", "--backend", "yarn", "--name", name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t),
+		"--no-zygote",
+	}, args...)
 	cmd := exec.CommandContext(ctx, clustertest.Program(t), append(args, "fails.py", "there")...)
 	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	out, err := cmd.CombinedOutput()

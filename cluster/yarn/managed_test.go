@@ -49,12 +49,15 @@ func TestManaged(t *testing.T) {
 	t.Run("its page is served through YARN's proxy only", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("TensorBoard through YARN's proxy", func(t *testing.T) { t.Parallel(); showsTensorBoard(t, h) })
 	t.Run("a run goes on after the driver proxy's death", func(t *testing.T) { survivesProxyDeath(t, h) })
-	t.Run("lines that a killed ApplicationMaster had flushed are kept", func(t *testing.T) { t.Parallel(); keepsFlushedLines(t, h) })
+	t.Run("lines that a killed ApplicationMaster had flushed are kept",
+		func(t *testing.T) { t.Parallel(); keepsFlushedLines(t, h) })
 	t.Run("event files are copied to this machine", func(t *testing.T) { showsEvents(t, h) })
 	t.Run("a browser on this machine reads lines by HTTP", func(t *testing.T) { t.Parallel(); servesLines(t, h) })
 	t.Run("a killed application is reported as such", func(t *testing.T) { t.Parallel(); reportsKilled(t, h) })
-	t.Run("shipped artifacts", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, h.Environments()) })
-	t.Run("the command line returns the program's exit code, and YARN has the run's final status", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
+	t.Run("shipped artifacts",
+		func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, h.Environments()) })
+	t.Run("the command line returns the program's exit code, and YARN has the run's final status",
+		func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
 	t.Run("a results folder on this machine is rejected", func(t *testing.T) { refusesFolder(t, h) })
 }
 
@@ -134,7 +137,8 @@ func showsPage(t *testing.T, h *hadooptest.Cluster) {
 			t.Errorf("the page (%d) has no %q:\n%s", code, want, body)
 		}
 	}
-	if code, _ := get(t, shown.JoinPath("tensorboard/").String(), h.Host); code != http.StatusNotFound || strings.Contains(body, "TensorBoard</a>") {
+	if code, _ := get(t, shown.JoinPath("tensorboard/").String(), h.Host); code != http.StatusNotFound ||
+		strings.Contains(body, "TensorBoard</a>") {
 		t.Errorf("TensorBoard, which was not requested, returns %d", code)
 	}
 	if code, body := get(t, report(t, h, c).GetOriginalTrackingUrl(), "127.0.0.77"); code != http.StatusForbidden {
@@ -181,7 +185,8 @@ func reportsKilled(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	kill(t, h, s.Allocation)
-	if f := c.Reserved(); f != nil && (!strings.Contains(f.GetSummary(), "the test ends it") || strings.Contains(f.GetSummary(), "\n")) {
+	if f := c.Reserved(); f != nil &&
+		(!strings.Contains(f.GetSummary(), "the test ends it") || strings.Contains(f.GetSummary(), "\n")) {
 		t.Errorf("the failure is %v", f)
 	}
 }
@@ -192,7 +197,8 @@ func refusesFolder(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	_, err := client.Launch(ctx, clustertest.Program(t), &clusterpb.ReserveRequest{
-		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(m.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
+		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(m.Reserve.Engine),
+		Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder of this machine: %v", err)
@@ -266,7 +272,8 @@ func servesLines(t *testing.T, h *hadooptest.Cluster) {
 		t.Errorf("the file: %s, %d lines, %v", file.Status, n, err)
 	}
 	dialer := websocket.Dialer{HandshakeTimeout: clustertest.Deadline, NetDialContext: dial}
-	conn, _, err := dialer.DialContext(ctx, "ws://jupyter"+base+"lines/live?run=1", http.Header{"Origin": {"http://jupyter"}})
+	conn, _, err := dialer.DialContext(ctx, "ws://jupyter"+base+
+		"lines/live?run=1", http.Header{"Origin": {"http://jupyter"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +285,8 @@ func servesLines(t *testing.T, h *hadooptest.Cluster) {
 			Error string
 			Over  bool
 		}
-		if err := errors.Join(conn.SetReadDeadline(time.Now().Add(clustertest.Deadline)), conn.ReadJSON(&m)); err != nil || m.Error != "" {
+		if err := errors.Join(conn.SetReadDeadline(time.Now().Add(clustertest.Deadline)), conn.ReadJSON(&m)); err != nil ||
+			m.Error != "" {
 			t.Fatalf("after %d lines: %q, %v", n, m.Error, err)
 		}
 		n, over = n+len(m.Lines), m.Over

@@ -24,7 +24,11 @@ func TestMasterContainer(t *testing.T) {
 	}{
 		{"by default", nil, 1024, 1, "768MiB", "", ""},
 		{"with TensorBoard", map[string]string{"tensorboard": "true"}, 2048, 1, "768MiB", "", ""},
-		{"larger", map[string]string{"am-memory": "4294967296", "am-cpus": "2", "tensorboard": "true"}, 5120, 2, "3072MiB", "", ""},
+		{
+			"larger",
+			map[string]string{"am-memory": "4294967296", "am-cpus": "2", "tensorboard": "true"},
+			5120, 2, "3072MiB", "", "",
+		},
 		{"on a node with a label", map[string]string{"am-node-label": "stable"}, 1024, 1, "768MiB", "stable", ""},
 		{"too small", map[string]string{"am-memory": "1048576"}, 0, 0, "", "", "needs 256 MiB at least"},
 	} {
@@ -40,7 +44,8 @@ func TestMasterContainer(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		if c.GetResource().GetMemory() != tt.memory || c.GetResource().GetVirtualCores() != tt.vcores || c.GetAmContainerSpec().GetEnvironment()[0].GetValue() != tt.heap {
+		if c.GetResource().GetMemory() != tt.memory || c.GetResource().GetVirtualCores() != tt.vcores ||
+			c.GetAmContainerSpec().GetEnvironment()[0].GetValue() != tt.heap {
 			t.Errorf("%s: %v, heap %s", tt.name, c.GetResource(), c.GetAmContainerSpec().GetEnvironment()[0].GetValue())
 		}
 		label := ""

@@ -23,7 +23,9 @@ import (
 func TestPendingMessage(t *testing.T) {
 	t.Parallel()
 	x := func(label string) *executor {
-		return &executor{request: cluster.ExecutorRequest{Each: &clusterpb.Resources{MemoryBytes: 3 << 30, Cpus: 2, NodeLabel: label}}}
+		return &executor{
+			request: cluster.ExecutorRequest{Each: &clusterpb.Resources{MemoryBytes: 3 << 30, Cpus: 2, NodeLabel: label}},
+		}
 	}
 	for _, tt := range []struct {
 		x    *executor
@@ -64,11 +66,20 @@ func TestExitCause(t *testing.T) {
 		want        string
 		by          cluster.LostBy
 	}{
-		{-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its container may: ask for more memory: Container is running 9 B beyond the limit.", cluster.LostByMemory},
-		{1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused", cluster.LostByError},
+		{
+			-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its " +
+				"container may: ask for more memory: Container is running 9 B beyond the limit.", cluster.LostByMemory,
+		},
+		{
+			1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: " +
+				"connection refused", cluster.LostByError,
+		},
 		{137, "", "its agent was killed by signal 9", cluster.LostByEngine},
 		{-1000, "", "its node could not prepare its container", cluster.LostByError},
-		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node", cluster.LostByHost},
+		{
+			-100, "Container released on a *lost* node",
+			"its node was lost, or released the container: Container released on a *lost* node", cluster.LostByHost,
+		},
 		{-102, "", "YARN gave its container to another application (preempted)", cluster.LostByHost},
 	} {
 		if got := exitCause(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.diagnostics}); got != tt.want {
@@ -96,7 +107,8 @@ func TestStartError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	got := startError(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
-	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") || strings.Contains(got, "\n") {
+	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") ||
+		strings.Contains(got, "\n") {
 		t.Errorf("the error is %q", got)
 	}
 	if got := startError(fmt.Errorf("start: %w: not Hadoop's", protocol.ErrUnusable)); strings.Contains(got, "firewall") {
@@ -150,7 +162,8 @@ func TestUnreachableMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := unreachableMessage("n7", "10.0.0.9:4711", diagnostics, false)
-	want := "node n7 cannot dial the cluster's driver at 10.0.0.9:4711 on " + here + ": connection refused; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
+	want := "node n7 cannot dial the cluster's driver at 10.0.0.9:4711 on " + here + ": connection refused; " +
+		"--advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -175,14 +188,17 @@ func TestHandleUnreachable(t *testing.T) {
 	} {
 		a := &allocation{requests: requests{executors: map[cluster.ExecutorID]*executor{}}}
 		for i := range tt.executors {
-			x := &executor{container: &yarnpb.Container{Id: id(int64(i)), NodeId: &yarnpb.NodeId{Host: new("n")}}, launched: time.Now()}
+			x := &executor{
+				container: &yarnpb.Container{Id: id(int64(i)), NodeId: &yarnpb.NodeId{Host: new("n")}}, launched: time.Now(),
+			}
 			if tt.late && i == tt.executors-1 {
 				x.launched = time.Time{}
 			}
 			a.executors[cluster.ExecutorID(rune('a'+i))] = x
 		}
 		for i, n := range tt.cut {
-			if cause, terminated := a.handleUnreachable(&yarnpb.ContainerStatus{ContainerId: id(n)}); terminated != tt.terminated[i] || cause == "" {
+			if cause, terminated := a.handleUnreachable(&yarnpb.ContainerStatus{ContainerId: id(n)}); terminated !=
+				tt.terminated[i] || cause == "" {
 				t.Errorf("%s: the end of container %d reports %q, terminated is %v", tt.name, n, cause, terminated)
 			}
 		}
@@ -192,7 +208,9 @@ func TestHandleUnreachable(t *testing.T) {
 func TestCheckNodes(t *testing.T) {
 	t.Parallel()
 	node := func(memory, gpus int64, labels ...string) *yarnpb.NodeReport {
-		return &yarnpb.NodeReport{Capability: protocol.MemoryAndCores(memory, 8, map[string]int64{gpuType: gpus}), NodeLabels: labels}
+		return &yarnpb.NodeReport{
+			Capability: protocol.MemoryAndCores(memory, 8, map[string]int64{gpuType: gpus}), NodeLabels: labels,
+		}
 	}
 	nodes := []*yarnpb.NodeReport{node(4096, 0), node(8192, 0), node(4096, 2, "gpu")}
 	for _, tt := range []struct {
@@ -201,12 +219,23 @@ func TestCheckNodes(t *testing.T) {
 		want  string // "" for none
 	}{
 		{nodes, &clusterpb.Resources{MemoryBytes: 8 << 30}, ""},
-		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs; request less"},
-		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 requests 5120 MiB and 1 vcores, but no node labelled gpu has that much: the most that one has is 4096 MiB, 8 vcores and 2 GPUs; request less"},
-		{nodes, &clusterpb.Resources{NodeLabel: "fast"}, "worker:0 needs a node labelled fast, but no node that is up is one: give another label, or wait for such a node"},
+		{
+			nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 requests 9216 MiB and 1 vcores, " +
+				"but no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs; request less",
+		},
+		{
+			nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 requests 5120 MiB and 1 vcores, " +
+				"but no node labelled gpu has that much: the most that one has is 4096 MiB, 8 vcores and 2 GPUs; request less",
+		},
+		{
+			nodes, &clusterpb.Resources{NodeLabel: "fast"},
+			"worker:0 needs a node labelled fast, but no node that is up is one: give another label, or wait for such a node",
+		},
 		{nil, &clusterpb.Resources{MemoryBytes: 9 << 30}, ""},
 	} {
-		err := checkNodes(cluster.Request{Executors: []cluster.ExecutorRequest{{Task: cluster.TaskID{Role: "worker"}, Each: tt.each}}}, tt.nodes)
+		err := checkNodes(cluster.Request{
+			Executors: []cluster.ExecutorRequest{{Task: cluster.TaskID{Role: "worker"}, Each: tt.each}},
+		}, tt.nodes)
 		if got := errorText(err); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.each, got, tt.want)
 		}
@@ -231,7 +260,8 @@ func TestNoYARN(t *testing.T) {
 	ln.Close()
 	conf := func(text string) string {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte("<configuration>"+text+"</configuration>"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte("<configuration>"+text+"</configuration>"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return dir
@@ -242,7 +272,10 @@ func TestNoYARN(t *testing.T) {
 	}{
 		{"no such folder", "/no/conf", "HADOOP_CONF_DIR=/no/conf has no core-site.xml", false},
 		{"no ResourceManager named", conf(""), "names no ResourceManager", false},
-		{"no connection", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
+		{
+			"no connection", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"),
+			"no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true,
+		},
 	} {
 		r := &clusterpb.ReserveRequest{Engine: map[string]string{cluster.EngineConfDir: tt.dir}}
 		b := &Backend{}
@@ -254,7 +287,8 @@ func TestNoYARN(t *testing.T) {
 		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Check) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
+		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs,
+			func(f cluster.Check) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
 			t.Errorf("%s: diagnosed as %v", tt.name, fs)
 		}
 	}

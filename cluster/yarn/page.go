@@ -38,11 +38,13 @@ func (a *Attempt) Authorize(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), lookupLimit)
 		defer cancel()
-		if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil && slices.Contains(proxyAddresses(ctx, a.site.Conf), host) {
+		if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil &&
+			slices.Contains(proxyAddresses(ctx, a.site.Conf), host) {
 			page.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, "this page is served only through YARN's web proxy, not directly to "+r.RemoteAddr, http.StatusForbidden)
+		http.Error(w, "this page is served only through YARN's web proxy, not directly to "+
+			r.RemoteAddr, http.StatusForbidden)
 	})
 }
 

@@ -38,7 +38,8 @@ func (a *allocation) reportPending(why func(*executor) string) {
 func pendingMessage(x *executor, queue string, left *yarnpb.Resource) string {
 	need, label := resource(x.request.Each), x.request.Each.GetNodeLabel()
 	if label == "" && fits(need, left) {
-		return fmt.Sprintf("no node has %s free (queue %s has %s left)", describeResource(need), queue, describeResource(left))
+		return fmt.Sprintf("no node has %s free (queue %s has %s left)", describeResource(need), queue,
+			describeResource(left))
 	}
 	message := fmt.Sprintf("queue %s has %s left, it needs %s", queue, describeResource(left), describeResource(need))
 	if label != "" {
@@ -49,7 +50,8 @@ func pendingMessage(x *executor, queue string, left *yarnpb.Resource) string {
 
 // fits reports whether a resource is at least as large as needed.
 func fits(need, have *yarnpb.Resource) bool {
-	return need.GetMemory() <= have.GetMemory() && need.GetVirtualCores() <= have.GetVirtualCores() && gpus(need) <= gpus(have)
+	return need.GetMemory() <= have.GetMemory() && need.GetVirtualCores() <= have.GetVirtualCores() &&
+		gpus(need) <= gpus(have)
 }
 
 // describeResource formats a resource for messages.
@@ -110,5 +112,6 @@ func inactiveMessage(queue string, pending int64) string {
 	if pending == 0 {
 		return ""
 	}
-	return fmt.Sprintf("queue %s runs as many applications as its limits allow (maximum-am-resource-percent, max-parallel-apps) and %d wait; the next starts when one of them ends", queue, pending)
+	return fmt.Sprintf("queue %s runs as many applications as its limits allow (maximum-am-resource-percent, "+
+		"max-parallel-apps) and %d wait; the next starts when one of them ends", queue, pending)
 }

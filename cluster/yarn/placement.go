@@ -11,7 +11,9 @@ import (
 // that name it, as far as they fit, but only one request that names no node; so unnamed requests would wait
 // for one heartbeat each and be spread at random. If there are more nodes than executors, naming a node
 // would only make a request wait for that node's heartbeat.
-func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map[cluster.ExecutorID]protocol.Locality {
+func placements(executors []cluster.ExecutorRequest,
+	nodes []*yarnpb.NodeReport,
+) map[cluster.ExecutorID]protocol.Locality {
 	type room struct {
 		spot  protocol.Locality
 		free  *yarnpb.Resource
@@ -49,5 +51,6 @@ func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport)
 
 // minus returns what is left of a resource.
 func minus(of, r *yarnpb.Resource) *yarnpb.Resource {
-	return protocol.MemoryAndCores(of.GetMemory()-r.GetMemory(), of.GetVirtualCores()-r.GetVirtualCores(), map[string]int64{gpuType: gpus(of) - gpus(r)})
+	return protocol.MemoryAndCores(of.GetMemory()-r.GetMemory(), of.GetVirtualCores()-r.GetVirtualCores(),
+		map[string]int64{gpuType: gpus(of) - gpus(r)})
 }

@@ -57,7 +57,9 @@ func ship(ctx context.Context, s site.Site, program string) (cachedFile, error) 
 }
 
 // upload stores an artifact in the cache under its SHA-256 in hex, unless it is there.
-func upload(ctx context.Context, store *hdfs.FS, digest string, size int64, from io.ReadSeeker) (name string, info fs.FileInfo, err error) {
+func upload(ctx context.Context, store *hdfs.FS, digest string, size int64,
+	from io.ReadSeeker,
+) (name string, info fs.FileInfo, err error) {
 	dir := cacheFolder(digest)
 	name, info, err = findCached(ctx, store, dir, size)
 	if errors.Is(err, fs.ErrNotExist) {

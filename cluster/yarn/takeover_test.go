@@ -28,11 +28,14 @@ func silentDriverRequest(t *testing.T, h *hadooptest.Cluster, name string) clust
 	}
 	t.Cleanup(func() { ln.Close() })
 	return cluster.Request{
-		Cluster: name, Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
-		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
+		Cluster: name, Program: clustertest.Program(t),
+		Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)}, Executors: []cluster.ExecutorRequest{
+			{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}},
+		},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
-				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)}, Driver: &clusterpb.DriverAddress{Coordinator: ln.Addr().String()},
+				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)},
+				Driver:   &clusterpb.DriverAddress{Coordinator: ln.Addr().String()},
 			}, nil
 		},
 	}
@@ -66,7 +69,9 @@ func awaitContainer(ctx context.Context, t *testing.T, a cluster.Allocation) {
 }
 
 // appState returns the state of an application.
-func appState(ctx context.Context, t *testing.T, h *hadooptest.Cluster, application string) yarnpb.YarnApplicationState {
+func appState(ctx context.Context, t *testing.T, h *hadooptest.Cluster,
+	application string,
+) yarnpb.YarnApplicationState {
 	t.Helper()
 	conf, err := hadoopconf.Load(h.Conf)
 	if err != nil {

@@ -44,7 +44,8 @@ func showsTensorBoard(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 	}
 	page := proxyURL(t, h, c)
-	if code, body := get(t, page.String(), h.Host); code != http.StatusOK || !strings.Contains(body, `<a href="tensorboard/">TensorBoard</a>`) {
+	if code, body := get(t, page.String(), h.Host); code != http.StatusOK ||
+		!strings.Contains(body, `<a href="tensorboard/">TensorBoard</a>`) {
 		t.Errorf("the page (%d) has no link to TensorBoard:\n%s", code, body)
 	}
 	at := func(rest string) string { return page.JoinPath("tensorboard/").String() + rest }
@@ -67,9 +68,11 @@ func showsTensorBoard(t *testing.T, h *hadooptest.Cluster) {
 	shows("data/plugin/scalars/tags", `"loss"`)
 	shows("data/plugin/scalars/scalars?tag=loss&run=run-001/logs", "[1.0, 7, 0.25]")
 	safe := base64.RawURLEncoding.EncodeToString // as tfcluster-getonly.js encodes it
-	form, kind := safe([]byte("tag=loss&runs=run-001%2Flogs")), safe([]byte("application/x-www-form-urlencoded;charset=UTF-8"))
+	form, kind := safe([]byte("tag=loss&runs=run-001%2Flogs")),
+		safe([]byte("application/x-www-form-urlencoded;charset=UTF-8"))
 	shows("data/plugin/scalars/scalars_multirun?tfcluster-body="+form+"&tfcluster-type="+kind, "[1.0, 7, 0.25]")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at("data/plugin/scalars/scalars_multirun"), strings.NewReader("tag=loss&runs=run-001%2Flogs"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at("data/plugin/scalars/scalars_multirun"),
+		strings.NewReader("tag=loss&runs=run-001%2Flogs"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ var (
 	_ cluster.AgentLogs          = (*allocation)(nil)
 	_ cluster.ApplicationHistory = (*allocation)(nil)
 	_ cluster.NodeExcluder       = (*allocation)(nil)
+	_ cluster.HostAvoider        = (*allocation)(nil)
 	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 
@@ -131,7 +132,9 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 }
 
 // register registers the master, and retries while the ResourceManager is unreachable.
-func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
+func register(ctx context.Context, m *protocol.Master,
+	at protocol.Contact,
+) (*yarnpb.RegisterApplicationMasterResponse, error) {
 	for began := time.Now(); ; {
 		r, err := m.Register(ctx, at)
 		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > outageLimit || ctx.Err() != nil {

@@ -48,7 +48,8 @@ func hadoopEnv(h *hadooptest.Cluster) []string {
 func harness(t testing.TB, h *hadooptest.Cluster) clustertest.Harness {
 	t.Helper()
 	return clustertest.Harness{
-		Program: clustertest.Program(t), Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: engineOptions(h)},
+		Program: clustertest.Program(t), Python: clustertest.FindPython(t),
+		Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: engineOptions(h)},
 	}
 }
 
@@ -98,10 +99,18 @@ func TestRefusals(t *testing.T) {
 		change func(*clusterpb.ReserveRequest)
 		want   string
 	}{
-		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores"},
-		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "requests 5 vcores, but a container of this YARN can have at most 4 (yarn.scheduler.maximum-allocation-vcores)"},
-		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs"},
-		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "give a label that it knows: fast"},
+		{"memory", func(r *clusterpb.ReserveRequest) {
+			r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30}
+		}, "requests 9216 MiB and 1 vcores, but no node has that much: the most that one has is 8192 MiB, 8 vcores"},
+		{"cores", func(r *clusterpb.ReserveRequest) {
+			r.Roles[0].Each = &clusterpb.Resources{Cpus: 5}
+		}, "requests 5 vcores, but a container of this YARN can have at most 4 (yarn.scheduler.maximum-allocation-vcores)"},
+		{"GPUs", func(r *clusterpb.ReserveRequest) {
+			r.Roles[0].Each = &clusterpb.Resources{Gpus: 3}
+		}, "no node has that much: the most that one has is 8192 MiB, 8 vcores and 2 GPUs"},
+		{"label", func(r *clusterpb.ReserveRequest) {
+			r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"}
+		}, "give a label that it knows: fast"},
 		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = engineOptions(h, "queue", "nobody") }, "nobody"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +156,8 @@ func reportsFullQueue(t *testing.T, h *hadooptest.Cluster) {
 	clustertest.WaitFor(t, "the message that the queue is full", func() bool {
 		st, err := first.Status(t.Context(), &clusterpb.StatusRequest{})
 		return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool {
-			return strings.Contains(x.GetCause(), "queue ml has") && strings.Contains(x.GetCause(), "it needs 3072 MiB and 1 vcores")
+			return strings.Contains(x.GetCause(), "queue ml has") &&
+				strings.Contains(x.GetCause(), "it needs 3072 MiB and 1 vcores")
 		})
 	})
 	refused(func(limit time.Duration) *clustertest.Cluster {
@@ -185,11 +195,15 @@ func reportsUnreachableDriver(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "unreachable", Program: clustertest.Program(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
-		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
+		Cluster: "unreachable", Program: clustertest.Program(t),
+		Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)}, Executors: []cluster.ExecutorRequest{
+			{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each},
+			{ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each},
+		},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
-				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)}, Driver: &clusterpb.DriverAddress{Coordinator: dead},
+				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)},
+				Driver:   &clusterpb.DriverAddress{Coordinator: dead},
 			}, nil
 		},
 	})
@@ -210,7 +224,10 @@ func reportsUnreachableDriver(t *testing.T, h *hadooptest.Cluster) {
 		case e := <-a.Events():
 			o, ok := e.(cluster.Terminated)
 			over = ok
-			for _, want := range []string{"node 127.", "cannot dial the cluster's driver at " + dead + " on " + here, "connection refused", "--advertise HOST[:PORTS]"} {
+			for _, want := range []string{
+				"node 127.", "cannot dial the cluster's driver at " + dead + " on " + here, "connection refused",
+				"--advertise HOST[:PORTS]",
+			} {
 				if ok && !strings.Contains(o.Cause, want) {
 					t.Errorf("%q is not in the cause: %s", want, o.Cause)
 				}
@@ -224,7 +241,8 @@ func reportsUnreachableDriver(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if b, err := io.ReadAll(log); err != nil || !strings.Contains(string(b), "tfcluster agent: cannot dial the cluster's driver at "+dead) {
+	if b, err := io.ReadAll(log); err != nil ||
+		!strings.Contains(string(b), "tfcluster agent: cannot dial the cluster's driver at "+dead) {
 		t.Errorf("the agent's log is %q: %v", b, err)
 	}
 }

@@ -19,7 +19,8 @@ func TestEncryptedChannels(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config, []byte(`{"MappingKernelManager": {"transport_encryption": "required"}}`), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte(`{"MappingKernelManager": {"transport_encryption": "required"}}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	s := Start(t, prefix)
@@ -28,11 +29,13 @@ func TestEncryptedChannels(t *testing.T) {
 	read := `import glob, json, os, stat
 [file] = glob.glob(` + string(quoted(t, runtimeDir)) + ` + "/kernel-*.json")
 info = json.load(open(file))
-print(len(info.get("curve_publickey", "")), len(info.get("curve_secretkey", "")), oct(stat.S_IMODE(os.stat(file).st_mode)))`
+public, secret = info.get("curve_publickey", ""), info.get("curve_secretkey", "")
+print(len(public), len(secret), oct(stat.S_IMODE(os.stat(file).st_mode)))`
 	keep := "open('keys', 'w').write(info['curve_secretkey']); print('kept')"
 	compare := read + "\nprint('same' if info['curve_secretkey'] == open('keys').read() else 'other', 'keys')"
 	nb := s.WriteNotebook(t, "encrypted.ipynb", "tfcluster", read, keep, compare, "%tfcluster status", "'x' * 1_000_000")
-	s.RunNotebook(t, nb, "run:0", "text:40 40 0o600", "run:1", "text:kept", "restart", "run:2", "text:same keys", "run:3", "idle", "run:4", "idle")
+	s.RunNotebook(t, nb, "run:0", "text:40 40 0o600", "run:1", "text:kept", "restart", "run:2", "text:same keys", "run:3",
+		"idle", "run:4", "idle")
 }
 
 func quoted(t *testing.T, s string) []byte {

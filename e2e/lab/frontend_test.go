@@ -23,7 +23,8 @@ func (s *Server) verbs(t testing.TB, action string) {
 		t.Skipf("missing: %s (make venv)", python)
 	}
 	script := filepath.Join(root, "e2e", "tests", "verb_notebook.py")
-	if out, err := exec.CommandContext(t.Context(), python, script, action, filepath.Join(s.Root, verbNotebook)).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), python, script, action,
+		filepath.Join(s.Root, verbNotebook)).CombinedOutput(); err != nil {
 		t.Errorf("%s the notebook of all verbs: %v\n%s", action, err, out)
 	}
 }
@@ -109,8 +110,8 @@ func TestNotebook7(t *testing.T) {
 	s.everyVerb(t, own)
 	nb := s.WriteNotebook(t, "progress.ipynb", "tfcluster",
 		"%tfcluster reserve --workers 2 --framework none --no-zygote", slowRun, "%tfcluster wait", "%tfcluster shutdown")
-	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "idle", "run:2", `text:· running · [\s\S]*step \d[\s\S]*line \d`, "shot:running",
-		"idle", "shot:finished", "save")
+	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "idle", "run:2", `text:· running · [\s\S]*step \d[\s\S]*line \d`,
+		"shot:running", "idle", "shot:finished", "save")
 	checkRequests(t, r, own)
 	if strings.Count(r.Text, "run 1 · Cell In[2] · finished") != 1 || strings.Contains(r.Text, "· running ·") {
 		t.Errorf("the progress is not replaced in place:\n%s", r.Text)

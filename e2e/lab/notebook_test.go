@@ -26,7 +26,8 @@ func install(t *testing.T) (prefix string) {
 			t.Skipf("missing: %s (make venv)", p)
 		}
 	}
-	out, err := exec.Command(binary, "install", "--prefix", prefix, "--python", python, "--tensorboard-python", board).CombinedOutput()
+	out, err := exec.Command(binary, "install", "--prefix", prefix, "--python", python, "--tensorboard-python",
+		board).CombinedOutput()
 	if err != nil {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
@@ -56,15 +57,17 @@ func TestSession(t *testing.T) {
 	prefix := install(t)
 	s := Start(t, prefix)
 	nb := s.WriteNotebook(t, "session.ipynb", "tfcluster",
-		"%tfcluster reserve --workers 2", program, "%tfcluster start main_fun", "%tfcluster wait", "%tfcluster tensorboard", "%tfcluster status",
-		"%tfcluster shutdown")
+		"%tfcluster reserve --workers 2", program, "%tfcluster start main_fun", "%tfcluster wait", "%tfcluster tensorboard",
+		"%tfcluster status", "%tfcluster shutdown")
 	r := s.RunNotebook(t, nb,
 		"run:0", "idle", "run:1", "run:2", "idle", "shot:started", "restart", "run:3", "idle", "shot:waited", "run:4", "idle",
 		"frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard", "run:5", "idle", "shot:status", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
-	for _, want := range []string{"2 executors = 2 workers", "attached", "[worker:1] trained worker 1", "worker1/loss 0.01667", "finished"} {
+	for _, want := range []string{
+		"2 executors = 2 workers", "attached", "[worker:1] trained worker 1", "worker1/loss 0.01667", "finished",
+	} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
@@ -83,13 +86,15 @@ func TestRunAllTwice(t *testing.T) {
 	s := Start(t, prefix)
 	name := "03-failure-and-rerun.ipynb"
 	s.copyNotebook(t, name, `rounds = globals().get("rounds", 0) + 1; print("all done", rounds)`)
-	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "select:4", "shot:failure", "run-all", "text:all done 2", "idle", "shot:second", "save")
+	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "select:4", "shot:failure", "run-all",
+		"text:all done 2", "idle", "shot:second", "save")
 	// JupyterLab renders only the cells in view: the file has them all.
 	saved, err := os.ReadFile(filepath.Join(s.Root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(string(saved), "trained 2 epochs") < 4 || !strings.Contains(string(saved), "was killed by signal 9 (SIGKILL)") {
+	if strings.Count(string(saved), "trained 2 epochs") < 4 ||
+		!strings.Contains(string(saved), "was killed by signal 9 (SIGKILL)") {
 		t.Errorf("the notebook shows:\n%s\nand its file has\n%s", r.Text, saved)
 	}
 }
@@ -117,7 +122,9 @@ func TestQuickstart(t *testing.T) {
 	if a := lastAccuracy(t, r.Text); a < 0.85 {
 		t.Errorf("accuracy %v:\n%s", a, r.Text)
 	}
-	for _, want := range []string{"[worker:1] worker:1 of 2 trains on 4096 images", "run 1 · main_fun · finished", "run 2 · Cell In[7] · finished"} {
+	for _, want := range []string{
+		"[worker:1] worker:1 of 2 trains on 4096 images", "run 1 · main_fun · finished", "run 2 · Cell In[7] · finished",
+	} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
@@ -133,7 +140,8 @@ func TestParameterServer(t *testing.T) {
 	}
 	s := Start(t, install(t))
 	name := s.copyNotebook(t, "02-parameter-server.ipynb")
-	r := s.RunNotebook(t, name, "run-all", "text:released in", "idle", "select:0", "shot:reserved", "select:3", "shot:waited", "save")
+	r := s.RunNotebook(t, name, "run-all", "text:released in", "idle", "select:0", "shot:reserved", "select:3",
+		"shot:waited", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
@@ -214,7 +222,8 @@ func withCells(t *testing.T, from, to string, more ...string) {
 	}
 	for i, source := range more {
 		cells = append(cells, map[string]any{
-			"cell_type": "code", "id": fmt.Sprintf("added-%d", i), "source": source, "metadata": map[string]any{}, "outputs": []any{}, "execution_count": nil,
+			"cell_type": "code", "id": fmt.Sprintf("added-%d", i), "source": source, "metadata": map[string]any{},
+			"outputs": []any{}, "execution_count": nil,
 		})
 	}
 	nb["cells"] = cells

@@ -22,7 +22,9 @@ type frontEnd struct {
 
 func frontEnds() []frontEnd {
 	return []frontEnd{
-		{"JupyterLab", func(t testing.TB, prefix string) *Server { return Start(t, prefix) }, func(string) bool { return false }, nil},
+		{"JupyterLab", func(t testing.TB, prefix string) *Server {
+			return Start(t, prefix)
+		}, func(string) bool { return false }, nil},
 		{
 			"Notebook 7", StartNotebook,
 			func(line string) bool {
@@ -34,7 +36,9 @@ func frontEnds() []frontEnd {
 }
 
 // inFrontEnds does inFrontEnd in each of them.
-func inFrontEnds(t *testing.T, cells func(t *testing.T, s *Server) []string, steps func(f frontEnd, s *Server) []string) {
+func inFrontEnds(t *testing.T, cells func(t *testing.T, s *Server) []string,
+	steps func(f frontEnd, s *Server) []string,
+) {
 	t.Helper()
 	for _, f := range frontEnds() {
 		t.Run(f.name, func(t *testing.T) {
@@ -44,9 +48,11 @@ func inFrontEnds(t *testing.T, cells func(t *testing.T, s *Server) []string, ste
 	}
 }
 
-// inFrontEnd starts a front end with a notebook, whose steps show the panel, and checks what may never be: a request that
-// fails, an error in the console, and a secret in the saved notebook. The last cell releases the cluster.
-func inFrontEnd(t *testing.T, f frontEnd, cells func(t *testing.T, s *Server) []string, steps func(f frontEnd, s *Server) []string) {
+// inFrontEnd starts a front end with a notebook, whose steps show the panel, and checks what may never be: a request
+// that fails, an error in the console, and a secret in the saved notebook. The last cell releases the cluster.
+func inFrontEnd(t *testing.T, f frontEnd, cells func(t *testing.T, s *Server) []string,
+	steps func(f frontEnd, s *Server) []string,
+) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("short: starts JupyterLab, Notebook 7 and browsers")
@@ -54,7 +60,8 @@ func inFrontEnd(t *testing.T, f frontEnd, cells func(t *testing.T, s *Server) []
 	s := f.start(t, install(t))
 	all := cells(t, s)
 	nb := s.WriteNotebook(t, "panel.ipynb", "tfcluster", all...)
-	given := append([]string{"size:1500x1000", "command:tfcluster:open-panel", "page-text:" + panel + "=No cluster"}, steps(f, s)...)
+	given := append([]string{"size:1500x1000", "command:tfcluster:open-panel", "page-text:" + panel + "=No cluster"},
+		steps(f, s)...)
 	given = append(given, "focus:panel.ipynb", run(len(all)-1), "idle", "page-text:"+panel+"=No cluster|released", "save")
 	checkPanel(t, f, s.RunNotebook(t, nb, given...))
 	s.checkNoSecrets(t, nb)
@@ -63,8 +70,8 @@ func inFrontEnd(t *testing.T, f frontEnd, cells func(t *testing.T, s *Server) []
 	}
 }
 
-// restarting are errors that JupyterLab reports when a kernel is restarted while messages of its comms or of its debugger are on
-// their way.
+// restarting are errors that JupyterLab reports when a kernel is restarted while messages of its comms or of its
+// debugger are on their way.
 var restarting = []string{"Could not restore the debugger state", "Comm not found for comm id"}
 
 func checkPanel(t *testing.T, f frontEnd, r Result) {
@@ -90,8 +97,8 @@ func shows(re string) string { return "page-text:" + panel + "=" + re }
 // clicks clicks a button of the panel.
 func clicks(label string) string { return "page-click:" + panel + " button:text('" + label + "')" }
 
-// panelProgram trains slowly, with a straggler on worker 1, and writes lines. With the word --die worker 1 is killed at step
-// 20, with --lose an agent is killed, which find of the constant pause finds.
+// panelProgram trains slowly, with a straggler on worker 1, and writes lines. With the word --die worker 1 is killed at
+// step 20, with --lose an agent is killed, which find of the constant pause finds.
 const panelProgram = `def main_fun(args, ctx):
     import os, signal, time
     for step in range(1, 600):
@@ -105,8 +112,8 @@ const panelProgram = `def main_fun(args, ctx):
             os.kill(max(find(b"\0agent\0")), signal.SIGKILL)
         time.sleep(0.1)`
 
-// pause stops the youngest of three agents, but for moments in which it tells that it is there, and lets it go on when the file
-// "go" is there: until then the reservation misses one executor.
+// pause stops the youngest of three agents, but for moments in which it tells that it is there, and lets it go on when
+// the file "go" is there: until then the reservation misses one executor.
 const pause = `import json, os, pathlib, signal, subprocess, threading, time
 
 def find(word):
@@ -144,14 +151,15 @@ def hold():
 
 threading.Thread(target=hold, daemon=True).start()`
 
-// TestPanel: a reservation with a missing executor, training with a straggler, curves, a reset while a cell is busy, a killed
-// worker, a lost executor, the dark theme, the page loaded again, a restarted kernel.
+// TestPanel: a reservation with a missing executor, training with a straggler, curves, a reset while a cell is busy, a
+// killed worker, a lost executor, the dark theme, the page loaded again, a restarted kernel.
 func TestPanel(t *testing.T) {
 	t.Parallel()
 	inFrontEnds(t, func(t *testing.T, s *Server) []string {
 		return []string{
-			pause, "%tfcluster reserve --workers 3 --python " + slowPython(t, s), panelProgram, "%tfcluster start main_fun", "%tfcluster wait",
-			"%tfcluster start main_fun --die", "%tfcluster wait", "%tfcluster start main_fun --lose", "%tfcluster wait", "%tfcluster shutdown",
+			pause, "%tfcluster reserve --workers 3 --python " + slowPython(t, s), panelProgram, "%tfcluster start main_fun",
+			"%tfcluster wait", "%tfcluster start main_fun --die", "%tfcluster wait", "%tfcluster start main_fun --lose",
+			"%tfcluster wait", "%tfcluster shutdown",
 		}
 	}, func(f frontEnd, s *Server) []string {
 		steps := []string{
@@ -159,9 +167,9 @@ func TestPanel(t *testing.T) {
 			"touch:" + filepath.Join(s.Root, "go"), "idle", shows("No run yet"), run(2), run(3), run(4),
 			shows(`steps behind[^]*steps/s[^]*worker:1`), shows(`\d+ steps behind`), shows(`CPU \d+ %`), "shot:straggler",
 			"command:tfcluster:open-curves", "page-text:.tfcluster-curves=loss[^]*accuracy[^]*Memory", "shot:curves",
-			clicks("Reset"), "page-text:.jp-Dialog=Run 1 is active and will be ended", "shot:question", "page-click:.jp-Dialog .jp-mod-accept",
-			shows("stopped after"), "page-text:.tfcluster-runs=stopped after", "shot:reset", "focus:panel.ipynb", "idle",
-			run(5), run(6), shows("killed by signal 9"), "idle", "shot:killed",
+			clicks("Reset"), "page-text:.jp-Dialog=Run 1 is active and will be ended", "shot:question",
+			"page-click:.jp-Dialog .jp-mod-accept", shows("stopped after"), "page-text:.tfcluster-runs=stopped after",
+			"shot:reset", "focus:panel.ipynb", "idle", run(5), run(6), shows("killed by signal 9"), "idle", "shot:killed",
 			run(7), run(8), shows("executor lost: its agent was killed"), "idle", "shot:lost",
 			shows(`Executors[^]*worker:0\s+ready[^]*worker:1\s+ready[^]*worker:2\s+ready`), "shot:replaced",
 			"theme:JupyterLab Dark", "shot:dark", "focus:panel.ipynb", "save", "reload",
@@ -170,25 +178,30 @@ func TestPanel(t *testing.T) {
 		if f.again == nil {
 			steps = append(steps, "page-text:.tfcluster-curves=loss")
 		}
-		return append(steps, shows("Run 3: main_fun[^]*failed after"), "shot:reloaded", "restart", shows("Run 3: main_fun[^]*failed after"), "shot:restarted")
+		return append(steps, shows("Run 3: main_fun[^]*failed after"), "shot:reloaded", "restart",
+			shows("Run 3: main_fun[^]*failed after"), "shot:restarted")
 	})
 }
 
-// TestPanelBesideIPykernel shows the panel beside a plain ipykernel, before and after it loads tfcluster, and opens a notebook
-// with the kernel by its button.
+// TestPanelBesideIPykernel shows the panel beside a plain ipykernel, before and after it loads tfcluster, and opens a
+// notebook with the kernel by its button.
 func TestPanelBesideIPykernel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("short: starts JupyterLab and a browser")
 	}
 	prefix := install(t)
-	s := Start(t, prefix, "TFCLUSTER_BINARY="+clustertest.Program(t), "PYTHONPATH="+filepath.Join(repository(t), "cluster", "python"))
-	nb := s.WriteNotebook(t, "plain.ipynb", "python3", "%load_ext tfcluster", "%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
+	s := Start(t, prefix, "TFCLUSTER_BINARY="+clustertest.Program(t), "PYTHONPATH="+
+		filepath.Join(repository(t), "cluster", "python"))
+	nb := s.WriteNotebook(t, "plain.ipynb", "python3", "%load_ext tfcluster",
+		"%tfcluster reserve --workers 2 --framework none", "%tfcluster shutdown")
 	r := s.RunNotebook(t, nb, "command:tfcluster:open-panel", shows("has no tfcluster"), "shot:none", run(0), "idle",
-		shows("No cluster"), run(1), "idle", shows(`\nready\n[^]*worker:1`), "shot:plain", run(2), "idle", shows("No cluster|released"))
+		shows("No cluster"), run(1), "idle", shows(`\nready\n[^]*worker:1`), "shot:plain", run(2), "idle",
+		shows("No cluster|released"))
 	checkPanel(t, frontEnds()[0], r)
 	other := s.WriteNotebook(t, "other.ipynb", "python3", "1 + 1")
-	r = s.RunNotebook(t, other, "command:tfcluster:open-panel", shows("has no tfcluster"), clicks("New notebook with TFCluster"),
-		"page-text:.jp-NotebookPanel-toolbar=Python 3 \\(TFCluster\\)", shows("No cluster"), "shot:made")
+	r = s.RunNotebook(t, other, "command:tfcluster:open-panel", shows("has no tfcluster"),
+		clicks("New notebook with TFCluster"), "page-text:.jp-NotebookPanel-toolbar=Python 3 \\(TFCluster\\)",
+		shows("No cluster"), "shot:made")
 	checkPanel(t, frontEnds()[0], r)
 }

@@ -25,7 +25,8 @@ func slowPython(t *testing.T, s *Server) string {
 	return path
 }
 
-// checkNoSecrets fails the test if a saved notebook contains a token, or an address at which somebody could ask for something.
+// checkNoSecrets fails the test if a saved notebook contains a token, or an address at which somebody
+// could ask for something.
 func (s *Server) checkNoSecrets(t *testing.T, name string) {
 	t.Helper()
 	s.checkNoToken(t, name)
@@ -88,26 +89,29 @@ func checkDownload(t *testing.T) {
 	}
 }
 
-// TestPanelAtWork: three runs compared, a search in 100,000 lines, the lines around what it finds, all of them downloaded,
-// TensorBoard in a tab and in a cell, a restarted kernel.
+// TestPanelAtWork: three runs compared, a search in 100,000 lines, the lines around what it finds, all of them
+// downloaded, TensorBoard in a tab and in a cell, a restarted kernel.
 func TestPanelAtWork(t *testing.T) {
 	t.Parallel()
 	inFrontEnds(t, func(*testing.T, *Server) []string {
 		return []string{
-			"%tfcluster reserve --workers 2", curveProgram, "%tfcluster start --wait main_fun 1.0", "%tfcluster start --wait main_fun 0.5",
-			"%tfcluster start --wait main_fun 0.25", manyLines, "%tfcluster start --wait many", "%tfcluster tensorboard", "%tfcluster shutdown",
+			"%tfcluster reserve --workers 2", curveProgram, "%tfcluster start --wait main_fun 1.0",
+			"%tfcluster start --wait main_fun 0.5", "%tfcluster start --wait main_fun 0.25", manyLines,
+			"%tfcluster start --wait many", "%tfcluster tensorboard", "%tfcluster shutdown",
 		}
 	}, func(frontEnd, *Server) []string {
 		return []string{
-			run(0), run(1), run(2), run(3), run(4), "idle", shows("Run 3[^]*finished after"), clicks("Curves"), "page-text:.tfcluster-curves=3 main_fun",
-			"page-click:.tfcluster-runs label:nth-of-type(2) input", "page-click:.tfcluster-runs label:nth-of-type(3) input",
-			"page-text:.tfcluster-curves .u-legend=run 1[^]*run 2[^]*run 3", "shot:compared",
-			"focus:panel.ipynb", run(5), run(6), "idle", "command:tfcluster:open-logs", "page-seen:.tfcluster-line=line 49999", "shot:lines",
-			"page-type:.tfcluster-logbar input=needle", `page-text:.tfcluster-lines=^\[worker:1\] line 31415 Needle\s*$`, "shot:found",
-			"page-click:.tfcluster-lines .tfcluster-link", "page-text:.tfcluster-lines=line 31400[^]*Needle[^]*line 31420", "page-seen:.tfcluster-marked=Needle", "shot:around",
-			"choose:.tfcluster-logbar select=", "download:.tfcluster-logbar button:text('Download')",
-			clicks("TensorBoard"), "page-frame:.tfcluster-board-page iframe=scalar-card svg", "shot:board",
-			"focus:panel.ipynb", run(7), "idle", "frame:scalar-card svg", "shot:cell", "restart", shows("Run 4: many[^]*finished"),
+			run(0), run(1), run(2), run(3), run(4), "idle", shows("Run 3[^]*finished after"), clicks("Curves"),
+			"page-text:.tfcluster-curves=3 main_fun", "page-click:.tfcluster-runs label:nth-of-type(2) input",
+			"page-click:.tfcluster-runs label:nth-of-type(3) input",
+			"page-text:.tfcluster-curves .u-legend=run 1[^]*run 2[^]*run 3", "shot:compared", "focus:panel.ipynb", run(5),
+			run(6), "idle", "command:tfcluster:open-logs", "page-seen:.tfcluster-line=line 49999", "shot:lines",
+			"page-type:.tfcluster-logbar input=needle", `page-text:.tfcluster-lines=^\[worker:1\] line 31415 Needle\s*$`,
+			"shot:found", "page-click:.tfcluster-lines .tfcluster-link",
+			"page-text:.tfcluster-lines=line 31400[^]*Needle[^]*line 31420", "page-seen:.tfcluster-marked=Needle", "shot:around",
+			"choose:.tfcluster-logbar select=", "download:.tfcluster-logbar button:text('Download')", clicks("TensorBoard"),
+			"page-frame:.tfcluster-board-page iframe=scalar-card svg", "shot:board", "focus:panel.ipynb", run(7), "idle",
+			"frame:scalar-card svg", "shot:cell", "restart", shows("Run 4: many[^]*finished"),
 		}
 	})
 }
@@ -116,27 +120,36 @@ func TestPanelAtWork(t *testing.T) {
 func TestPanelByKeyboard(t *testing.T) {
 	t.Parallel()
 	palette := func(command string) []string {
-		return []string{"press:Control+Shift+C", "page-seen:.lm-CommandPalette-input=", "type:" + command, "page-seen:.lm-mod-active .lm-CommandPalette-itemLabel=" + command, "press:Enter"}
+		return []string{
+			"press:Control+Shift+C", "page-seen:.lm-CommandPalette-input=", "type:" +
+				command, "page-seen:.lm-mod-active .lm-CommandPalette-itemLabel=" + command, "press:Enter",
+		}
 	}
 	inFrontEnds(t, func(*testing.T, *Server) []string {
-		return []string{"%tfcluster reserve --workers 2 --framework none", panelProgram, "%tfcluster start main_fun", "%tfcluster wait", "%tfcluster shutdown"}
+		return []string{
+			"%tfcluster reserve --workers 2 --framework none", panelProgram, "%tfcluster start main_fun", "%tfcluster wait",
+			"%tfcluster shutdown",
+		}
 	}, func(frontEnd, *Server) []string {
 		steps := []string{
-			"command:notebook:enter-command-mode", "press:Shift+Enter", "press:Shift+Enter", "press:Shift+Enter", "press:Shift+Enter",
-			shows("running for"),
+			"command:notebook:enter-command-mode", "press:Shift+Enter", "press:Shift+Enter", "press:Shift+Enter",
+			"press:Shift+Enter", shows("running for"),
 		}
 		steps = append(steps, palette("Show the cluster panel")...)
-		steps = append(steps, "tab-to:^Logs$", "shot:focus", "press:Enter", "page-text:.tfcluster-lines=step 30", "type:step 20",
-			"page-text:.tfcluster-lines=^(?![^]*step 30)[^]*step 20 of 1", `tab-to:^\[worker:1\]$`, "press:Enter", "page-seen:.tfcluster-marked=step 20 of 1", "shot:around")
+		steps = append(steps, "tab-to:^Logs$", "shot:focus", "press:Enter", "page-text:.tfcluster-lines=step 30",
+			"type:step 20", "page-text:.tfcluster-lines=^(?![^]*step 30)[^]*step 20 of 1", `tab-to:^\[worker:1\]$`,
+			"press:Enter", "page-seen:.tfcluster-marked=step 20 of 1", "shot:around")
 		steps = append(steps, palette("Show the cluster panel")...)
-		steps = append(steps, "tab-to:^Reset$", "press:Enter", "page-seen:.jp-Dialog=Run 1 is active", "tab-to:^Reset$", "shot:question", "press:Enter", shows("stopped after"), "focus:panel.ipynb", "idle")
+		steps = append(steps, "tab-to:^Reset$", "press:Enter", "page-seen:.jp-Dialog=Run 1 is active", "tab-to:^Reset$",
+			"shot:question", "press:Enter", shows("stopped after"), "focus:panel.ipynb", "idle")
 		steps = append(steps, palette("Shut the cluster down")...)
-		return append(steps, "page-seen:.jp-Dialog=Its executors are released", "tab-to:^Shut down$", "press:Enter", shows("No cluster|released"), "shot:released")
+		return append(steps, "page-seen:.jp-Dialog=Its executors are released", "tab-to:^Shut down$", "press:Enter",
+			shows("No cluster|released"), "shot:released")
 	})
 }
 
-// hostileTexts would change the page if they were taken as HTML, a URL, a template or a property's name. The extension's own
-// tests have the same ones in every field of a state.
+// hostileTexts would change the page if they were taken as HTML, a URL, a template or a property's name. The
+// extension's own tests have the same ones in every field of a state.
 func hostileTexts(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(repository(t), "jupyter-ext", "testdata", "hostile.json")
@@ -165,8 +178,8 @@ const hostileProgram = `def main_fun(args, ctx):
 // hostileName is that of a program.
 const hostileName = `<img src=x onerror=alert(1)>.py`
 
-// TestPanelShowsHostileTexts: names, lines, metrics and failures are text, whatever they hold. What shows them is the same in
-// each front end.
+// TestPanelShowsHostileTexts: names, lines, metrics and failures are text, whatever they hold. What shows them is the
+// same in each front end.
 func TestPanelShowsHostileTexts(t *testing.T) {
 	t.Parallel()
 	inFrontEnd(t, frontEnds()[0], func(t *testing.T, s *Server) []string {
@@ -180,9 +193,11 @@ func TestPanelShowsHostileTexts(t *testing.T) {
 	}, func(frontEnd, *Server) []string {
 		return []string{
 			run(0), run(1), "idle", shows("Run 1: <img src=x onerror"), "shot:name", run(2), run(3), run(4), "idle",
-			`text:\$\\href\{javascript:alert`, shows("exited, code 1"), "only:" + panel + "=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
-			"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button", "page-seen:.tfcluster-line:last-child=", "shot:lines",
-			"command:tfcluster:open-curves", "page-text:.tfcluster-curves=onload=alert", "page-text:.tfcluster-runs=<img src=x onerror",
+			`text:\$\\href\{javascript:alert`, shows("exited, code 1"),
+			"only:" + panel + "=div p h3 section label select option button table thead tbody tr th td pre progress ul li",
+			"command:tfcluster:open-logs", "page-text:.tfcluster-lines=onload=alert", "only:.tfcluster-lines=div button",
+			"page-seen:.tfcluster-line:last-child=", "shot:lines", "command:tfcluster:open-curves",
+			"page-text:.tfcluster-curves=onload=alert", "page-text:.tfcluster-runs=<img src=x onerror",
 			"only:.tfcluster-curves=div p h3 fieldset legend label input canvas table tbody tr th td", "shot:curves",
 		}
 	})
@@ -197,8 +212,9 @@ const busyProgram = `def main_fun(args, ctx):
         print(f"and {step}" * (step % 2), flush=True)
         time.sleep(0.05)`
 
-// TestPanelForLong: minutes of training with the panel, lines and curves open beside a cell that waits: the Jupyter server drops
-// no message, and what is shown is new. TFCLUSTER_TEST_PANEL_SECONDS says how long; make test-long has five minutes.
+// TestPanelForLong: minutes of training with the panel, lines and curves open beside a cell that waits: the Jupyter
+// server drops no message, and what is shown is new. TFCLUSTER_TEST_PANEL_SECONDS says how long; make
+// test-long has five minutes.
 func TestPanelForLong(t *testing.T) {
 	t.Parallel()
 	seconds := os.Getenv("TFCLUSTER_TEST_PANEL_SECONDS")
@@ -209,10 +225,11 @@ func TestPanelForLong(t *testing.T) {
 	s := f.start(t, install(t))
 	nb := s.WriteNotebook(t, "long.ipynb", "tfcluster", "%tfcluster reserve --workers 4 --framework none", busyProgram,
 		"%tfcluster start main_fun", "%tfcluster wait", "%tfcluster shutdown")
-	r := s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", run(0), run(1), run(2), run(3), shows("running for"),
-		"command:tfcluster:open-curves", "command:tfcluster:open-logs", "page-text:.tfcluster-lines=line 100", "wait:"+seconds, "shot:long",
-		"page-type:.tfcluster-logbar input=the run is over", clicks("Stop"), "page-click:.jp-Dialog .jp-mod-accept", shows("stopped after"),
-		"focus:long.ipynb", "idle", run(4), "idle", shows("No cluster|released"))
+	r := s.RunNotebook(t, nb, "size:1500x1000", "command:tfcluster:open-panel", run(0), run(1), run(2), run(3),
+		shows("running for"), "command:tfcluster:open-curves", "command:tfcluster:open-logs",
+		"page-text:.tfcluster-lines=line 100", "wait:"+seconds, "shot:long",
+		"page-type:.tfcluster-logbar input=the run is over", clicks("Stop"), "page-click:.jp-Dialog .jp-mod-accept",
+		shows("stopped after"), "focus:long.ipynb", "idle", run(4), "idle", shows("No cluster|released"))
 	checkPanel(t, f, r)
 	for _, limit := range []string{"message rate exceeded", "data rate exceeded"} {
 		if strings.Contains(s.Log(), limit) || strings.Contains(r.Text, limit) {

@@ -24,33 +24,38 @@ func TestSpark(t *testing.T) {
 	prefix := install(t)
 	engine := sparktest.Shared(t, map[string]string{"spark.executor.memory": "512m"})
 	s := Start(t, prefix, sparkEnvironment(engine)...)
-	train, evaluate, board := s.copyNotebook(t, "04-spark.ipynb"), s.copyNotebook(t, "04-spark-evaluate.ipynb"), s.copyNotebook(t, "04-spark-tensorboard.ipynb")
+	train, evaluate, board := s.copyNotebook(t, "04-spark.ipynb"), s.copyNotebook(t, "04-spark-evaluate.ipynb"),
+		s.copyNotebook(t, "04-spark-tensorboard.ipynb")
 
 	var killing sync.WaitGroup
 	killing.Go(func() {
-		killWhileTraining(t, engine, filepath.Join(s.Root, "tfcluster-runs", "digits", "run-001", "checkpoints", "epoch-02.keras"))
+		killWhileTraining(t, engine,
+			filepath.Join(s.Root, "tfcluster-runs", "digits", "run-001", "checkpoints", "epoch-02.keras"))
 	})
 	r := s.RunNotebook(
 		t, train, "run:0", "idle", "run:1", "text:cluster digits: 2 executors = 2 workers, ready in", "idle", "shot:reserved",
 		"run:2", "run:3", "run:5", "text:RunFailed", "text:the Spark executor ended", "idle", "select:6", "shot:killed",
 		"size:1800x1200", "select:3", "run:3", "text:run 2 · main_fun · entered on 2 tasks", "run:4", "run:5",
-		"beside:"+evaluate, "run:0", "run:1", "run:2", "below:"+board, "run:0", "run:1", "run:2", "frame:tb-webapp", "frame:scalar-card svg",
-		"focus:"+evaluate, "text:epoch-03.keras: loss", "select:2", "focus:"+train, "select:5", "shot:side-by-side",
-		"focus:"+evaluate, "text:epoch-10.keras: loss", "idle", "focus:"+train, "text:run 2 · main_fun · finished", "idle", "shot:trained",
-		"run:6", "run:7", "text:not reserved within", "idle", "shot:too-few", "run:8", "text:released in", "run:9", "idle", "save",
+		"beside:"+evaluate, "run:0", "run:1", "run:2", "below:"+board, "run:0", "run:1", "run:2", "frame:tb-webapp",
+		"frame:scalar-card svg", "focus:"+evaluate, "text:epoch-03.keras: loss", "select:2", "focus:"+train, "select:5",
+		"shot:side-by-side", "focus:"+evaluate, "text:epoch-10.keras: loss", "idle", "focus:"+train,
+		"text:run 2 · main_fun · finished", "idle", "shot:trained", "run:6", "run:7", "text:not reserved within", "idle",
+		"shot:too-few", "run:8", "text:released in", "run:9", "idle", "save",
 	)
 	killing.Wait()
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
 	for _, want := range []string{
-		"[worker:1] worker:1 of 2 trains on 4096 images", "attached to cluster digits", "Spark has 2 slots of 3: 2 executors of 1 core on", "spark.cores.max",
+		"[worker:1] worker:1 of 2 trains on 4096 images", "attached to cluster digits",
+		"Spark has 2 slots of 3: 2 executors of 1 core on", "spark.cores.max",
 	} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebooks do not show %q:\n%s", want, r.Text)
 		}
 	}
-	if n := len(regexp.MustCompile(`epoch-\d\d\.keras: loss \d\.\d+, accuracy 0\.\d+`).FindAllString(r.Text, -1)); n != 10 {
+	if n := len(regexp.MustCompile(`epoch-\d\d\.keras: loss \d\.\d+, accuracy 0\.\d+`).FindAllString(r.Text,
+		-1)); n != 10 {
 		t.Errorf("%d checkpoints of 10 were evaluated:\n%s", n, r.Text)
 	}
 	if a := lastAccuracy(t, r.Text); a < 0.8 {

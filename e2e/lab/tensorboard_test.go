@@ -50,13 +50,15 @@ const toyKernel = `import os
 from IPython.display import display
 def target(comm, _):
     def answer(message):
-        known = message["content"]["data"] == {"type": "tensorboard", "id": os.environ["TOY_ID"]}
-        comm.send({"type": "tensorboard", "id": os.environ["TOY_ID"], "path": os.environ["TOY_PATH"], "logdir": os.environ["TOY_LOGDIR"]}
+        request = {"type": "tensorboard", "id": os.environ["TOY_ID"]}
+        known = message["content"]["data"] == request
+        comm.send({**request, "path": os.environ["TOY_PATH"], "logdir": os.environ["TOY_LOGDIR"]}
                   if known else {"type": "error", "message": "no such board"})
     comm.on_msg(answer)
 get_ipython().kernel.comm_manager.register_target("tfcluster.v1", target)`
 
-const showTensorBoard = `display({"application/vnd.tfcluster.tensorboard.v1+json": {"id": os.environ["TOY_ID"]}, "text/html": "no" + " extension", "text/plain": "no" + " extension"}, raw=True)`
+const showTensorBoard = `display({"application/vnd.tfcluster.tensorboard.v1+json": {"id": os.environ["TOY_ID"]}, ` +
+	`"text/html": "no" + " extension", "text/plain": "no" + " extension"}, raw=True)`
 
 // openTensorBoard starts the real TensorBoard with two runs.
 func openTensorBoard(t *testing.T) (boards string, a tensorboard.Address, b *tensorboard.Board) {
@@ -106,7 +108,8 @@ func TestTensorBoardInTheCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := jupyterext.PrefixTarget(prefix).Install(self, []byte(`{"argv":["false"],"display_name":"x","language":"python"}`)); err != nil {
+	if err := jupyterext.PrefixTarget(prefix).Install(self,
+		[]byte(`{"argv":["false"],"display_name":"x","language":"python"}`)); err != nil {
 		t.Fatal(err)
 	}
 	s := Start(t, prefix, "TFCLUSTER_TEST_BOARDS="+boards, "TOY_ID="+a.ID, "TOY_PATH="+a.Path, "TOY_LOGDIR="+a.Logdir)

@@ -40,12 +40,14 @@ func TestViews(t *testing.T) {
 	}
 	s := Start(t, install(t))
 	nb := s.WriteNotebook(t, "views.ipynb", "tfcluster",
-		"%tfcluster reserve --workers 2", barProgram, "%tfcluster start main_fun", "run = %tfcluster wait", "%tfcluster status --now",
-		"%tfcluster start main_fun --fail", "%tfcluster wait", "%tfcluster history", "%tfcluster tensorboard", "%tfcluster shutdown")
-	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "run:2", "run:3", "text:epoch 2 of 4", "run:4", "text:, running\\s+since ", "shot:bar",
-		"text:run 1 · main_fun · finished", "idle", "shot:trained", "run:5", "run:6", "text:RunFailed", "idle", "shot:failed",
-		"run:7", "idle", "run:8", "idle", "frame:tb-webapp", "run:9", "text:released in", "idle", "shot:released",
-		"theme:JupyterLab Dark", "select:4", "shot:dark-status", "select:6", "shot:dark-failed", "select:8", "shot:dark-released", "save")
+		"%tfcluster reserve --workers 2", barProgram, "%tfcluster start main_fun", "run = %tfcluster wait",
+		"%tfcluster status --now", "%tfcluster start main_fun --fail", "%tfcluster wait", "%tfcluster history",
+		"%tfcluster tensorboard", "%tfcluster shutdown")
+	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "run:2", "run:3", "text:epoch 2 of 4", "run:4",
+		"text:, running\\s+since ", "shot:bar", "text:run 1 · main_fun · finished", "idle", "shot:trained", "run:5", "run:6",
+		"text:RunFailed", "idle", "shot:failed", "run:7", "idle", "run:8", "idle", "frame:tb-webapp", "run:9",
+		"text:released in", "idle", "shot:released", "theme:JupyterLab Dark", "select:4", "shot:dark-status", "select:6",
+		"shot:dark-failed", "select:8", "shot:dark-released", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
@@ -57,7 +59,9 @@ func TestViews(t *testing.T) {
 	}
 	s.untrusted(t, nb, "untrusted.ipynb")
 	r = s.RunNotebook(t, "untrusted.ipynb", "select:3", "shot:untrusted", "select:8", "shot:untrusted-curves")
-	for _, want := range []string{"run 1 · main_fun · finished", "the cluster was released", "ValueError: <b>no such label</b> & more"} {
+	for _, want := range []string{
+		"run 1 · main_fun · finished", "the cluster was released", "ValueError: <b>no such label</b> & more",
+	} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the untrusted notebook does not show %q:\n%s", want, r.Text)
 		}

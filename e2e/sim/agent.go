@@ -108,7 +108,8 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 			a.reportWarm()
 		case *clusterpb.Instruction_Prepare:
 			a.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: &clusterpb.Prepared{
-				Run: in.Prepare.GetRun(), Attempt: in.Prepare.GetAttempt(), Ports: []int32{20000 + a.cfg.GetIdentity().GetNumber()%40000},
+				Run: in.Prepare.GetRun(), Attempt: in.Prepare.GetAttempt(),
+				Ports: []int32{20000 + a.cfg.GetIdentity().GetNumber()%40000},
 			}}})
 		case *clusterpb.Instruction_Launch:
 			a.launchTask(life, in.Launch)
@@ -119,7 +120,9 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 }
 
 func python() *clusterpb.Python {
-	return &clusterpb.Python{Executable: "/usr/bin/python3", Version: "3.12.3", Tensorflow: "2.21.0", Keras: "3.12.0", Zygote: true}
+	return &clusterpb.Python{
+		Executable: "/usr/bin/python3", Version: "3.12.3", Tensorflow: "2.21.0", Keras: "3.12.0", Zygote: true,
+	}
 }
 
 // sendHello sends Hello on a new stream, and the messages that the driver may have missed.
@@ -127,8 +130,10 @@ func (a *agent) sendHello(stream grpc.BidiStreamingClient[clusterpb.AgentMessage
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	hello := &clusterpb.Hello{
-		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: "sim-" + a.cfg.GetIdentity().GetExecutorId(), Host: "node-" + a.cfg.GetIdentity().GetExecutorId() + ".example.org", Address: "10.11.12.13",
-		Version: version, Protocol: clusterpb.Protocol, Pid: 1000 + a.cfg.GetIdentity().GetNumber(), Warmed: a.warm,
+		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(),
+		Incarnation: "sim-" + a.cfg.GetIdentity().GetExecutorId(), Host: "node-" + a.cfg.GetIdentity().GetExecutorId() +
+			".example.org", Address: "10.11.12.13", Version: version, Protocol: clusterpb.Protocol, Pid: 1000 +
+			a.cfg.GetIdentity().GetNumber(), Warmed: a.warm,
 	}
 	if a.warm {
 		hello.Python = python()
@@ -137,7 +142,8 @@ func (a *agent) sendHello(stream grpc.BidiStreamingClient[clusterpb.AgentMessage
 		hello.Tasks = []*clusterpb.RunningTask{{Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask()}}
 	}
 	a.join = stream
-	_ = stream.Send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Hello{Hello: hello}}) // Recv returns the error
+	// Recv returns the error.
+	_ = stream.Send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Hello{Hello: hello}})
 	for _, m := range a.messages {
 		_ = stream.Send(m)
 	}
@@ -162,11 +168,13 @@ func (a *agent) dial() (*grpc.ClientConn, error) {
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(a.cfg.GetIdentity().GetCaPem())) {
-		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: shut the cluster down and reserve it again")
+		return nil, errors.New("the agent's configuration has no certificate of the cluster's authority: " +
+			"shut the cluster down and reserve it again")
 	}
 	conn, err := grpc.NewClient("passthrough:///"+a.cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-			Certificates: []tls.Certificate{cert}, RootCAs: authorities, ServerName: a.cfg.GetDriver().GetServerName(), MinVersion: tls.VersionTLS13,
+			Certificates: []tls.Certificate{cert}, RootCAs: authorities, ServerName: a.cfg.GetDriver().GetServerName(),
+			MinVersion: tls.VersionTLS13,
 		})),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
@@ -176,7 +184,9 @@ func (a *agent) dial() (*grpc.ClientConn, error) {
 			return countedConn{c, a.received}, nil
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+			},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
@@ -218,7 +228,9 @@ func (a *agent) beat(ctx context.Context, every time.Duration) {
 			return
 		case now := <-time.After(wait):
 			wait = every
-			a.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{UnixNano: now.UnixNano()}}})
+			a.send(&clusterpb.AgentMessage{
+				Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{UnixNano: now.UnixNano()}},
+			})
 		}
 	}
 }
@@ -228,7 +240,9 @@ func (a *agent) launchTask(ctx context.Context, l *clusterpb.Launch) {
 	a.mu.Lock()
 	a.launch, a.messages = l, nil
 	a.mu.Unlock()
-	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.GetIdentity().GetNumber()}}})
+	a.report(l, &clusterpb.TaskEvent{
+		Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.GetIdentity().GetNumber()}},
+	})
 	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}})
 	a.tasks.Go(func() { a.task(ctx, l) })
 }
@@ -259,7 +273,9 @@ func (a *agent) ship(ctx context.Context, client clusterpb.CoordinatorClient) {
 	}
 }
 
-func (a *agent) sendLine(ctx context.Context, logs grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+func (a *agent) sendLine(ctx context.Context,
+	logs grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck],
+) error {
 	select {
 	case <-ctx.Done():
 		return nil

@@ -123,7 +123,10 @@ func (s *simulation) playRun(ctx context.Context, f *figures) error {
 // reserve starts the driver and reads the agents' configurations.
 func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 	finish := make(chan struct{})
-	s := &simulation{n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, maxJoining), failed: make(chan error, 1), stop: func() {}}
+	s := &simulation{
+		n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, maxJoining),
+		failed: make(chan error, 1), stop: func() {},
+	}
 	if s.folder, err = os.MkdirTemp("", "sim-"); err != nil {
 		return nil, fmt.Errorf("create the simulation's folder: %w", err)
 	}
@@ -147,8 +150,9 @@ func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	s.client, err = client.Launch(ctx, program, &clusterpb.ReserveRequest{
-		Name: clusterName, Backend: engineName, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n)}}, Dir: filepath.Join(s.folder, "runs"),
-		TimeoutMillis: (10 * time.Minute).Milliseconds(), Engine: map[string]string{socketKey: ln.Addr().String()},
+		Name: clusterName, Backend: engineName, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n)}},
+		Dir: filepath.Join(s.folder, "runs"), TimeoutMillis: (10 * time.Minute).Milliseconds(),
+		Engine: map[string]string{socketKey: ln.Addr().String()},
 	})
 	if err != nil {
 		return nil, err
@@ -214,7 +218,9 @@ func (s *simulation) ready(ctx context.Context) error {
 func (s *simulation) start(ctx context.Context) error {
 	return watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.StartUpdate], error) {
 		return s.client.Start(ctx, &clusterpb.StartRequest{
-			Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: "simulated.py", Body: &clusterpb.Blob{Data: []byte("pass\n")}},
+			Program: &clusterpb.Program{
+				Kind: clusterpb.Program_SCRIPT, Name: "simulated.py", Body: &clusterpb.Blob{Data: []byte("pass\n")},
+			},
 			Options: &clusterpb.RunOptions{Mode: "train", Epochs: 1},
 		})
 	}, func(u *clusterpb.StartUpdate) (bool, error) {
@@ -225,7 +231,8 @@ func (s *simulation) start(ctx context.Context) error {
 // end lets every task write a line and end, and follows the run to its end.
 func (s *simulation) end(ctx context.Context) (lines int64, err error) {
 	err = watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.RunUpdate], error) {
-		return s.client.Follow(ctx, &clusterpb.FollowRequest{Show: "all", FromStart: true, Burst: 200, BurstBytes: 256 << 10, LineBytes: 4 << 10})
+		return s.client.Follow(ctx,
+			&clusterpb.FollowRequest{Show: "all", FromStart: true, Burst: 200, BurstBytes: 256 << 10, LineBytes: 4 << 10})
 	}, func(u *clusterpb.RunUpdate) (bool, error) {
 		s.finishOnce() // the stream is open before the first line is written
 		if u.GetStatus() != nil {
@@ -237,7 +244,9 @@ func (s *simulation) end(ctx context.Context) (lines int64, err error) {
 }
 
 // watch reads a stream of the driver until last reports the last update. It fails if an agent fails.
-func watch[U any](ctx context.Context, s *simulation, open func(context.Context) (grpc.ServerStreamingClient[U], error), last func(*U) (bool, error)) error {
+func watch[U any](ctx context.Context, s *simulation, open func(context.Context) (grpc.ServerStreamingClient[U], error),
+	last func(*U) (bool, error),
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watching := make(chan struct{})

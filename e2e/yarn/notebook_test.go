@@ -38,7 +38,8 @@ func newReader(t *testing.T, h *hadooptest.Cluster, python string) *reader {
 	r.env = append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf, "TFCLUSTER_HOME="+filepath.Join(r.prefix, "state"))
 	r.run(r.program, "install", "--prefix", r.prefix, "--python", python)
 	t.Cleanup(func() {
-		_, _ = r.command(r.program, "shutdown", "--force", "-c", "overnight") // after a failed test; otherwise there is no such cluster
+		// After a failed test; otherwise there is no such cluster.
+		_, _ = r.command(r.program, "shutdown", "--force", "-c", "overnight")
 	})
 	return r
 }
@@ -140,9 +141,11 @@ func TestOvernight(t *testing.T) {
 	python := clustertest.FindPython(t)
 	r := newReader(t, hadoop.Get(t), python)
 	r.copyFile(notebooks, "mnist.py")
-	contains(t, "the evening", r.execute(notebooks, "05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "continues after this kernel shuts down")
+	contains(t, "the evening", r.execute(notebooks, "05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps",
+		"continues after this kernel shuts down")
 	text := r.execute(notebooks, "05-yarn-morning.ipynb")
-	contains(t, "the morning", text, "worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "epochs 6 to 11, accuracy", "released in")
+	contains(t, "the morning", text, "worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "epochs 6 to 11, accuracy",
+		"released in")
 	_, last, _ := strings.Cut(text[strings.LastIndex(text, "\naccuracy "):], "accuracy ")
 	if a, err := strconv.ParseFloat(strings.Fields(last)[0], 64); err != nil || a < 0.8 {
 		t.Errorf("accuracy %v (%v):\n%s", a, err, text)
@@ -150,13 +153,15 @@ func TestOvernight(t *testing.T) {
 }
 
 // TestFeed: arrays of the notebook are fed to the containers of two NodeManagers: train, evaluate and inference deliver
-// each record once per epoch, also after a restart; workers have equal batches; programs that leave or fail end the feed.
+// each record once per epoch, also after a restart; workers have equal batches; programs that leave or
+// fail end the feed.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, hadoop.Get(t), clustertest.FindPython(t))
 	contains(t, "the notebook", r.execute("testdata", "feed.ipynb"),
-		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "equal batches: True 10001", "1 record left out",
-		"records not read", "ValueError: enough: ", "the feed begins again at the first record", "restarted: 20003 {2} 2", "released in")
+		"train: 20003 {2} 2", "evaluate: {'mean': 10001.0}", "inference: 20003 True", "equal batches: True 10001",
+		"1 record left out", "records not read", "ValueError: enough: ", "the feed begins again at the first record",
+		"restarted: 20003 {2} 2", "released in")
 }
 
 func contains(t *testing.T, what, text string, wanted ...string) {

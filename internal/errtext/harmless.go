@@ -18,16 +18,31 @@ type HarmlessMessage struct {
 // HarmlessMessages returns the messages that TensorFlow writes in every good run. docs/logs.md lists them.
 func HarmlessMessages() []HarmlessMessage {
 	return []HarmlessMessage{
-		{"dataset.cc", "Input of GeneratorDatasetOp::Dataset will not be optimized", "Keras reads NumPy arrays through a generator, which tf.data does not optimise"},
-		{"local_rendezvous.cc", "Local rendezvous is aborting with status: OUT_OF_RANGE: End of sequence", "a data set came to its end"},
+		{
+			"dataset.cc", "Input of GeneratorDatasetOp::Dataset will not be optimized",
+			"Keras reads NumPy arrays through a generator, which tf.data does not optimise",
+		},
+		{
+			"local_rendezvous.cc", "Local rendezvous is aborting with status: OUT_OF_RANGE: End of sequence",
+			"a data set came to its end",
+		},
 		{"computation_placer.cc", "computation placer already registered", "XLA is linked in twice"},
 		{"cuda_dnn.cc", "Unable to register cuDNN factory", "XLA is linked in twice"},
 		{"cuda_fft.cc", "Unable to register cuFFT factory", "XLA is linked in twice"},
 		{"cuda_blas.cc", "Unable to register cuBLAS factory", "XLA is linked in twice"},
-		{"cuda_platform.cc", "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)", "the package tensorflow, which can use GPUs, on a machine without a driver for them; tensorflow-cpu does not ask"},
+		{
+			"cuda_platform.cc", "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
+			"the package tensorflow, which can use GPUs, on a machine without a driver for them; tensorflow-cpu does not ask",
+		},
 		{"port.cc", "oneDNN custom operations are on", "rounding may differ between machines"},
-		{"cpu_feature_guard.cc", "This TensorFlow binary is optimized to use available CPU instructions", "a line about the build"},
-		{"", "in other operations, rebuild TensorFlow with the appropriate compiler flags", "the second half of the line above"},
+		{
+			"cpu_feature_guard.cc", "This TensorFlow binary is optimized to use available CPU instructions",
+			"a line about the build",
+		},
+		{
+			"", "in other operations, rebuild TensorFlow with the appropriate compiler flags",
+			"the second half of the line above",
+		},
 		{"py_utils.cc", "TF-TRT Warning: Could not find TensorRT", "TensorRT is for inference"},
 		{"", "All log messages before absl::InitializeLog() is called are written to STDERR", "a line about the log itself"},
 	}

@@ -30,10 +30,12 @@ var causes = sync.OnceValue(func() []cause {
 	return []cause{
 		of(`(?i)no space left on device`, "free space, or file entries (df -i), on that disk", limit),
 		of(`(?i)disk quota exceeded`, "remove files there, or ask for a larger quota", limit),
-		of(`(?i)too many open files in system`, "raise that host's own limit of open files (sysctl fs.file-max), or end what has them open", limit),
+		of(`(?i)too many open files in system`,
+			"raise that host's own limit of open files (sysctl fs.file-max), or end what has them open", limit),
 		of(`(?i)too many open files`, moreOf+"open files (ulimit -n)", limit),
 		of(`(?i)cannot allocate memory`, "free memory", limit),
-		of(`fork.*: resource temporarily unavailable|can't start new thread`, moreOf+"processes (ulimit -u), or end some", limit),
+		of(`fork.*: resource temporarily unavailable|can't start new thread`, moreOf+
+			"processes (ulimit -u), or end some", limit),
 		of(`resource temporarily unavailable$`, "end what uses it on that host, or raise its limit (ulimit -a)", atEnd),
 		of(`read-only file system$`, "name a place that can be written", atEnd),
 		of(`permission denied$`, "give this user access to it, or name another path", atEnd),
@@ -47,16 +49,18 @@ var causes = sync.OnceValue(func() []cause {
 		of(`connection refused$`, "check the address, and whether the server runs", atEnd),
 		of(`no such host$`, "check the name of the host", atEnd),
 		of(`\bunix \S+: i/o timeout$`, "the other process on this host is busy or stopped", again),
-		of(`(no route to host|network is unreachable|connection timed out|i/o timeout)$`, "check the address and the network between the hosts", atEnd),
-		of(`(connection reset by peer|broken pipe)$`, "the log of the other side, or the network, shows why the connection ended", again),
+		of(`(no route to host|network is unreachable|connection timed out|i/o timeout)$`,
+			"check the address and the network between the hosts", atEnd),
+		of(`(connection reset by peer|broken pipe)$`,
+			"the log of the other side, or the network, shows why the connection ended", again),
 		of(`EOF$`, "the other side closed the connection, or the file is cut short", again),
 		of(`context deadline exceeded$`, "it took too long", again),
 		of(`the (connection to the cluster's driver broke|cluster's driver did not answer in time)$`, "", again),
 	}
 })
 
-// RemedyForLimit returns what to do about a text that names a limit of a host; "" for any other text. on names the host, as in
-// " on node07", or is "".
+// RemedyForLimit returns what to do about a text that names a limit of a host; "" for any other text. on names the
+// host, as in " on node07", or is "".
 func RemedyForLimit(text, on string) string {
 	for _, c := range causes() {
 		if c.kind == limit && c.is.MatchString(text) {
@@ -66,7 +70,8 @@ func RemedyForLimit(text, on string) string {
 	return ""
 }
 
-// KeptFromStart reports whether a process that runs cannot be given what RemedyForLimit asks for: its limit is set at its start.
+// KeptFromStart reports whether a process that runs cannot be given what RemedyForLimit asks for: its limit
+// is set at its start.
 func KeptFromStart(step string) bool { return strings.HasPrefix(step, moreOf) }
 
 // Remedy returns what to do about an error's text that names a limit of a host, or ends with another cause, before the

@@ -1,5 +1,5 @@
-// Package jsonlines exchanges messages that are one line of JSON each. The processes of tfcluster on one host speak so over
-// unix sockets; bytes or descriptors may follow a line. cluster/python/tfcluster has the peers in Python.
+// Package jsonlines exchanges messages that are one line of JSON each. The processes of tfcluster on one host speak so
+// over unix sockets; bytes or descriptors may follow a line. cluster/python/tfcluster has the peers in Python.
 package jsonlines
 
 import (
@@ -87,8 +87,8 @@ func NewWriter(conn io.Writer, timeout time.Duration) *Writer {
 	return &Writer{conn: conn, timeout: timeout}
 }
 
-// Write writes a message and passes files with its first byte, for which the connection must be a *net.UnixConn. After an
-// error that has left a part of a line, every call returns that error: no line may follow.
+// Write writes a message and passes files with its first byte, for which the connection must be a *net.UnixConn. After
+// an error that has left a part of a line, every call returns that error: no line may follow.
 func (w *Writer) Write(message any, files ...*os.File) error { return w.write(message, files, nil) }
 
 // WriteBody writes a message, and the bytes that follow it.

@@ -95,7 +95,8 @@ func TestFiles(t *testing.T) {
 	r := NewReader(b, 100)
 	var m message
 	body := make([]byte, 5)
-	if err := errors.Join(r.Decode(&m), func() error { _, err := io.ReadFull(r, body); return err }()); err != nil || m.Op != "body" || string(body) != "12345" {
+	if err := errors.Join(r.Decode(&m), func() error { _, err := io.ReadFull(r, body); return err }()); err != nil ||
+		m.Op != "body" || string(body) != "12345" {
 		t.Errorf("%+v %q: %v", m, body, err)
 	}
 }

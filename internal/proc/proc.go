@@ -51,7 +51,8 @@ func Read(pid int) (stat Stat, ok bool) {
 	ticks := number(11) + number(12) + number(13) + number(14)
 	return Stat{
 		State: fields[0], Parent: int(number(1)), Session: int(number(3)),
-		CPU: float64(ticks) / clockTicks, RSS: number(21) * uint64(os.Getpagesize()), Threads: int(number(17)), Started: number(19),
+		CPU: float64(ticks) / clockTicks, RSS: number(21) * uint64(os.Getpagesize()), Threads: int(number(17)),
+		Started: number(19),
 	}, true
 }
 

@@ -23,7 +23,10 @@ func TestLine(t *testing.T) {
 		{"erase to the end", "half done\x1b[4D\x1b[K", "half", "half"},
 		{"erase all, from the start", "old\x1b[2K\x1b[1Gnew", "new", "new"},
 		{"cursor to the right", "a\x1b[2Cb", "a  b", "a  b"},
-		{"cursor up, hidden, a title, a link", "\x1b[A\x1b[?25la\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(B\x1b7d", "abcd", "abcd"},
+		{
+			"cursor up, hidden, a title, a link", "\x1b[A\x1b[?25la\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(B\x1b7d",
+			"abcd", "abcd",
+		},
 		{"bell and NUL", "a\a\x00b", "ab", "ab"},
 		{"a sequence without an end", "a\x1b[31", "a", "a"},
 		{"escape alone", "a\x1b", "a", "a"},

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns valid UTF-8 text in which each character but line ends is shown: a terminal obeys control characters of a
-// program's source or variables, and a page shows text in another order behind a bidirectional control. A tab becomes a
-// space, any other invisible character U+FFFD.
+// Visible returns valid UTF-8 text in which each character but line ends is shown: a terminal obeys control characters
+// of a program's source or variables, and a page shows text in another order behind a bidirectional control. A tab
+// becomes a space, any other invisible character U+FFFD.
 func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -10,7 +10,8 @@ import (
 )
 
 // Pass writes a message and passes files with its first byte (SCM_RIGHTS in unix(7)). It returns how many bytes were
-// written. A file that is closed in the meantime stays open until it is passed; a file that is closed already is an error.
+// written. A file that is closed in the meantime stays open until it is passed; a file that is closed
+// already is an error.
 func Pass(conn *net.UnixConn, message []byte, files ...*os.File) (int, error) {
 	return pass(conn, message, files, nil)
 }
@@ -64,7 +65,8 @@ func Receive(conn *net.UnixConn, buffer []byte) (n int, files []*os.File, err er
 		for _, f := range files {
 			_ = f.Close() // not complete
 		}
-		return n, nil, fmt.Errorf("some were lost: this process may have too many open files (raise ulimit -n), or the other one sent more than %d", maxFiles)
+		return n, nil, fmt.Errorf("some were lost: this process may have too many open files (raise ulimit -n), "+
+			"or the other one sent more than %d", maxFiles)
 	}
 	return n, files, nil
 }

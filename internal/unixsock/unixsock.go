@@ -24,7 +24,8 @@ func Listen(path string) (net.Listener, error) {
 		err = fmt.Errorf("make the folder of a socket: %w", err)
 		session := os.Getenv("XDG_RUNTIME_DIR")
 		if _, gone := os.Stat(session); session != "" && strings.HasPrefix(path, session+"/") && os.IsNotExist(gone) {
-			err = fmt.Errorf("%w: XDG_RUNTIME_DIR is the folder of a login session, and is gone with it: have it kept (loginctl enable-linger), log in again, and start Jupyter there", err)
+			err = fmt.Errorf("%w: XDG_RUNTIME_DIR is the folder of a login session, and is gone with it: "+
+				"have it kept (loginctl enable-linger), log in again, and start Jupyter there", err)
 		}
 		return nil, err
 	}
@@ -38,7 +39,9 @@ func Listen(path string) (net.Listener, error) {
 		}
 	}
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen on %s: this path has %d bytes, that of a socket at most %d: set XDG_RUNTIME_DIR, or TMPDIR where the path begins with that, to a folder with a shorter path, and start Jupyter again", path, len(path), maxPath)
+		return nil, fmt.Errorf("listen on %s: this path has %d bytes, that of a socket at most %d: set XDG_RUNTIME_DIR, "+
+			"or TMPDIR where the path begins with that, to a folder with a shorter path, and start Jupyter again", path,
+			len(path), maxPath)
 	}
 	ln, err := net.Listen("unix", aside)
 	if err != nil {
@@ -98,7 +101,9 @@ func peerUID(conn *net.UnixConn) (uid int, ok bool) {
 	}
 	var cred *unix.Ucred
 	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || cerr != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || cerr != nil {
 		return 0, false
 	}
 	return int(cred.Uid), true

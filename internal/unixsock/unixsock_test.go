@@ -69,7 +69,9 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	paths := map[string]string{"alive": filepath.Join(dir, "s-alive"), "dead": filepath.Join(dir, "s-dead"), "other": filepath.Join(dir, "t-dead")}
+	paths := map[string]string{
+		"alive": filepath.Join(dir, "s-alive"), "dead": filepath.Join(dir, "s-dead"), "other": filepath.Join(dir, "t-dead"),
+	}
 	for name, path := range paths {
 		ln, err := Listen(path)
 		if err != nil {

@@ -206,7 +206,8 @@ func (p *pair) differs(s sequence) string {
 // shrink removes steps that a difference does not need, except those that later steps rely on.
 func (p *pair) shrink(s sequence, diff string) (sequence, string) {
 	for i := len(s.steps) - 1; i >= 0 && !s.loose; i-- {
-		if slices.Contains([]act{interrupt, settle, awaitText}, s.steps[i].act) || i+1 < len(s.steps) && s.steps[i+1].act == awaitText {
+		if slices.Contains([]act{interrupt, settle, awaitText}, s.steps[i].act) ||
+			i+1 < len(s.steps) && s.steps[i+1].act == awaitText {
 			continue
 		}
 		fewer := s
@@ -244,7 +245,9 @@ func TestSequences(t *testing.T) {
 					t.Logf("%d sequences in %s", n, time.Since(began).Round(time.Second))
 				}
 			}
-			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times; %d differences did not occur between new kernels; %d sequences differed once and not when repeated",
+			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; "+
+				"ipykernel ended %d times; %d differences did not occur between new kernels; %d sequences differed once and not "+
+				"when repeated",
 				n, time.Since(began).Round(time.Second), p.loose, p.lost, p.ended, p.damaged, p.retried)
 		})
 	}

@@ -66,10 +66,12 @@ func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	no := false
-	id := f.Send("execute_request", wire.ExecuteRequest{Code: "%toy lines 1 0", StoreHistory: &no, UserExpressions: map[string]any{}})
+	id := f.Send("execute_request",
+		wire.ExecuteRequest{Code: "%toy lines 1 0", StoreHistory: &no, UserExpressions: map[string]any{}})
 	f.Executed(id, "ok")
 	f.Until(id)
-	id = f.Send("execute_request", wire.ExecuteRequest{Code: "%toy value 1", Silent: true, UserExpressions: map[string]any{}})
+	id = f.Send("execute_request",
+		wire.ExecuteRequest{Code: "%toy value 1", Silent: true, UserExpressions: map[string]any{}})
 	f.Executed(id, "ok")
 	f.Status(id, "busy")
 	f.Status(id, "idle")
@@ -108,7 +110,8 @@ func TestAbort(t *testing.T) {
 		t.Parallel()
 		f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 		no := false
-		fails := f.Send("execute_request", wire.ExecuteRequest{Code: "%toy fail", StopOnError: &no, UserExpressions: map[string]any{}})
+		fails := f.Send("execute_request",
+			wire.ExecuteRequest{Code: "%toy fail", StopOnError: &no, UserExpressions: map[string]any{}})
 		after := f.Execute("%toy lines 1 0")
 		f.Executed(fails, "error")
 		f.Executed(after, "ok")

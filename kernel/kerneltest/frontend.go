@@ -185,7 +185,8 @@ func (f *Frontend) next(b *inbox, msgType, parent string) *wire.Message {
 	f.t.Helper()
 	m := f.any(b, msgType)
 	if m.Header.MsgType != msgType || parent != "" && m.ParentID() != parent {
-		f.t.Fatalf("%s: got %s of %.8s %.300s, want %s of %.8s", b.name, m.Header.MsgType, m.ParentID(), m.Content(), msgType, parent)
+		f.t.Fatalf("%s: got %s of %.8s %.300s, want %s of %.8s", b.name, m.Header.MsgType, m.ParentID(), m.Content(),
+			msgType, parent)
 	}
 	return m
 }

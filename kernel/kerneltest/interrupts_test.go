@@ -20,7 +20,10 @@ func TestInterruptsAtRandom(t *testing.T) {
 	f := kerneltest.Start(t, &kerneltest.Toy{}, "--log-level=50").Ready()
 	p := newPlayer(t, "tfcluster", f, "%toy lines 0 0", nil)
 	ends := map[string]int{}
-	cells := []string{"1+1", "x = 1", "print('a')", "import time; time.sleep(0.01)", "1/0", "%toy lines 2 3", "%toy value v", "await __import__('asyncio').sleep(0.01)"}
+	cells := []string{
+		"1+1", "x = 1", "print('a')", "import time; time.sleep(0.01)", "1/0", "%toy lines 2 3", "%toy value v",
+		"await __import__('asyncio').sleep(0.01)",
+	}
 	for i := range interrupts {
 		code := cells[random.IntN(len(cells))]
 		s := sequence{seed: seed, loose: true, steps: []step{

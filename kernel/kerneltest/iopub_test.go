@@ -14,7 +14,9 @@ import (
 func interruptIn(function, method, statement string) string {
 	return fmt.Sprintf(`import sys, threading
 def interrupt(frame, event, arg):
-    if event == "c_return" and arg.__name__ == %q and frame.f_code.co_name == %q and frame.f_code.co_filename == threading.__file__:
+    code = frame.f_code
+    if (event == "c_return" and arg.__name__ == %q and code.co_name == %q
+            and code.co_filename == threading.__file__):
         sys.setprofile(None)
         raise KeyboardInterrupt
 sys.setprofile(interrupt)
@@ -34,9 +36,10 @@ func interruptedEvent(statement string) string {
 func TestInterruptInThreading(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
-		"is_alive": interruptIn("_wait_for_tstate_lock", "acquire", "get_ipython().kernel.iopub_thread.schedule(lambda: None)"),
-		"flush":    interruptedEvent(`print("x", flush=True)`),
-		"history":  interruptedEvent("get_ipython().history_manager.save_flag.set()"),
+		"is_alive": interruptIn("_wait_for_tstate_lock", "acquire",
+			"get_ipython().kernel.iopub_thread.schedule(lambda: None)"),
+		"flush":   interruptedEvent(`print("x", flush=True)`),
+		"history": interruptedEvent("get_ipython().history_manager.save_flag.set()"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

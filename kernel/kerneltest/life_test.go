@@ -90,9 +90,11 @@ func TestHangingChild(t *testing.T) {
 // still run.
 func TestPythonMissing(t *testing.T) {
 	t.Parallel()
-	f := kerneltest.Start(t, &kerneltest.Toy{}, "--no-such-option-of-ipykernel", "--IPKernelApp.connection_file=/nowhere/at/all.json")
+	f := kerneltest.Start(t, &kerneltest.Toy{}, "--no-such-option-of-ipykernel",
+		"--IPKernelApp.connection_file=/nowhere/at/all.json")
 	waiting := f.Execute("0")
-	if r := f.Executed(waiting, "error"); !strings.Contains(r.EValue, "is not started again; correct the cause, then restart the kernel; its last output: ") {
+	if r := f.Executed(waiting, "error"); !strings.Contains(r.EValue,
+		"is not started again; correct the cause, then restart the kernel; its last output: ") {
 		t.Errorf("the cell that waited: %+v", r)
 	}
 	f.Until(waiting)
@@ -115,8 +117,10 @@ func TestPythonMissing(t *testing.T) {
 func TestForgedAndRepeated(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
-	forged := wire.NewSigner("another key").MakeRequest("forged", "execute_request", wire.ExecuteRequest{Code: "print('forged')"})
-	twice := wire.NewSigner(f.Conn.Key).MakeRequest("twice", "execute_request", wire.ExecuteRequest{Code: "print('once')", UserExpressions: map[string]any{}})
+	forged := wire.NewSigner("another key").MakeRequest("forged", "execute_request",
+		wire.ExecuteRequest{Code: "print('forged')"})
+	twice := wire.NewSigner(f.Conn.Key).MakeRequest("twice", "execute_request",
+		wire.ExecuteRequest{Code: "print('once')", UserExpressions: map[string]any{}})
 	f.SendRaw(forged)
 	f.SendRaw([][]byte{[]byte("no message at all")})
 	f.SendRaw(twice)
@@ -145,10 +149,12 @@ func TestSubshell(t *testing.T) {
 	busy := f.Execute("assert done.wait(60)")
 	f.Begin(busy)
 	for _, code := range []string{"print('sub')", "%toy lines 1 0"} {
-		sub := f.SendSubshell(created.ID, "execute_request", wire.ExecuteRequest{Code: code, UserExpressions: map[string]any{}})
+		sub := f.SendSubshell(created.ID, "execute_request",
+			wire.ExecuteRequest{Code: code, UserExpressions: map[string]any{}})
 		f.Executed(sub, "ok")
 		f.Until(sub)
 	}
-	f.SendSubshell(created.ID, "execute_request", wire.ExecuteRequest{Code: "done.set()", Silent: true, UserExpressions: map[string]any{}})
+	f.SendSubshell(created.ID, "execute_request",
+		wire.ExecuteRequest{Code: "done.set()", Silent: true, UserExpressions: map[string]any{}})
 	f.Until(busy)
 }

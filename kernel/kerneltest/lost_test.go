@@ -128,7 +128,8 @@ func TestSameID(t *testing.T) {
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	s := wire.NewSigner(f.Conn.Key)
 	for _, code := range []string{"import time; time.sleep(1); print('first')", "print('second')"} {
-		f.SendRaw(s.MakeRequest("same", "execute_request", wire.ExecuteRequest{Code: code, UserExpressions: map[string]any{}}))
+		f.SendRaw(
+			s.MakeRequest("same", "execute_request", wire.ExecuteRequest{Code: code, UserExpressions: map[string]any{}}))
 	}
 	complete := f.Send("complete_request", map[string]any{"code": "%toy f", "cursor_pos": 6})
 	f.Reply("complete_reply", complete)
@@ -151,7 +152,8 @@ func TestSameID(t *testing.T) {
 func TestManyFrames(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
-	frames := wire.NewSigner(f.Conn.Key).MakeRequest("frames", "execute_request", wire.ExecuteRequest{Code: "1", UserExpressions: map[string]any{}})
+	frames := wire.NewSigner(f.Conn.Key).MakeRequest("frames", "execute_request",
+		wire.ExecuteRequest{Code: "1", UserExpressions: map[string]any{}})
 	for range 10_000 {
 		frames = append(frames, []byte("b"))
 	}
@@ -166,7 +168,8 @@ func TestManyFrames(t *testing.T) {
 func TestAbortsForever(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
-	const aborts = "import threading; threading.Timer(0.2, lambda: setattr(get_ipython().kernel, '_aborting', True)).start()"
+	const aborts = "import threading; threading.Timer(0.2, lambda: setattr(get_ipython().kernel, '_aborting', " +
+		"True)).start()"
 	f.Run(aborts)
 	f.Run("%toy lines 1 500") // until the child aborts
 	shows := f.Execute("1")

@@ -13,7 +13,8 @@ var permitted = []struct {
 }{
 	{
 		"status beside",
-		"completion and inspection of a magic's line do not wait for cells, so the statuses of several requests under one id may mix; as many end",
+		"completion and inspection of a magic's line do not wait for cells, so the statuses of several requests under one " +
+			"id may mix; as many end",
 		func(ours, plain *answers) {
 			ends := func(a *answers) int { return strings.Count(strings.Join(a.status, " "), "idle") }
 			if n := ends(plain); n > 1 && ends(ours) == n {
@@ -23,7 +24,8 @@ var permitted = []struct {
 	},
 	{
 		"busy repeated",
-		"a client takes the last status for the kernel's: a request that ends during a running cell is followed by that cell's busy",
+		"a client takes the last status for the kernel's: a request that ends during a running cell is followed by that " +
+			"cell's busy",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
 				a.status = slices.Compact(a.status)
@@ -32,7 +34,8 @@ var permitted = []struct {
 	},
 	{
 		"reply lost",
-		"ipykernel leaves malformed execute_requests without a reply, and some without any message; here they end with an error",
+		"ipykernel leaves malformed execute_requests without a reply, and some without any message; " +
+			"here they end with an error",
 		func(ours, plain *answers) {
 			for {
 				at := slices.IndexFunc(ours.replies, isLost)
@@ -51,7 +54,8 @@ var permitted = []struct {
 	},
 	{
 		"concurrent answers",
-		"completion and inspection of a magic's line do not wait for cells, comms do not wait for a magic, so with one ID they may overtake a cell",
+		"completion and inspection of a magic's line do not wait for cells, comms do not wait for a magic, " +
+			"so with one ID they may overtake a cell",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
 				slices.Sort(a.replies)
@@ -61,9 +65,11 @@ var permitted = []struct {
 	},
 	{
 		"status of a comm",
-		"ipykernel publishes no status for a comm while an asynchronous cell runs, and here a magic may run instead of or before that cell",
+		"ipykernel publishes no status for a comm while an asynchronous cell runs, and here a magic may run instead of or " +
+			"before that cell",
 		func(ours, plain *answers) {
-			if len(ours.replies)+len(plain.replies) == 0 && len(ours.status)%2 == 0 && (len(ours.status) == 0 || len(plain.status) == 0) {
+			if len(ours.replies)+len(plain.replies) == 0 && len(ours.status)%2 == 0 &&
+				(len(ours.status) == 0 || len(plain.status) == 0) {
 				ours.status, plain.status = nil, nil
 			}
 		},
@@ -73,7 +79,8 @@ var permitted = []struct {
 		"their number depends on the moment",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
-				if strings.HasPrefix(a.stdout, "toy 0\n") && slices.ContainsFunc(a.replies, func(r string) bool { return strings.HasSuffix(r, "KeyboardInterrupt") }) {
+				if strings.HasPrefix(a.stdout, "toy 0\n") &&
+					slices.ContainsFunc(a.replies, func(r string) bool { return strings.HasSuffix(r, "KeyboardInterrupt") }) {
 					a.stdout = "toy 0\n"
 				}
 			}

@@ -24,7 +24,8 @@ type answers struct {
 
 // String returns the answers on a few lines.
 func (a *answers) String() string {
-	return fmt.Sprintf("replies %q, status %q, said %q, stdout %q, stderr %q, asked %d", a.replies, a.status, a.published, a.stdout, a.stderr, a.asked)
+	return fmt.Sprintf("replies %q, status %q, said %q, stdout %q, stderr %q, asked %d", a.replies, a.status, a.published,
+		a.stdout, a.stderr, a.asked)
 }
 
 // player plays sequences on one kernel.
@@ -79,7 +80,8 @@ func (p *player) step(s step) error {
 		if s.msgType == "execute_request" {
 			p.executes[id]++
 		}
-		if kind, ok := strings.CutSuffix(s.msgType, "_request"); ok && !s.malformed && (kind == "complete" || kind == "inspect") {
+		if kind, ok := strings.CutSuffix(s.msgType, "_request"); ok && !s.malformed &&
+			(kind == "complete" || kind == "inspect") {
 			if p.due[id] == nil {
 				p.due[id] = map[string]int{}
 			}
@@ -135,7 +137,8 @@ func (p *player) settle() error {
 		fences <- n + 1
 		cell, control := fmt.Sprint("fence-", n), fmt.Sprint("fence-control-", n)
 		no := false
-		p.f.SendRaw(p.signer.MakeRequest(cell, "execute_request", wire.ExecuteRequest{Code: p.fence, Silent: true, StopOnError: &no, UserExpressions: map[string]any{}}))
+		p.f.SendRaw(p.signer.MakeRequest(cell, "execute_request",
+			wire.ExecuteRequest{Code: p.fence, Silent: true, StopOnError: &no, UserExpressions: map[string]any{}}))
 		p.f.SendRawControl(p.signer.MakeRequest(control, "kernel_info_request", map[string]any{}))
 		ended := func(id string) bool {
 			a := p.of(id)

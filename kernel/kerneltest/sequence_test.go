@@ -155,9 +155,9 @@ func (m *maker) exactInterrupt() {
 // Cells of both kinds. The plain kernel has a magic with the same name and effect.
 var (
 	goodCells = []string{
-		`1+1`, `x = 1`, `print('a')`, `print('a')\n'b'`, `import sys; print('e', file=sys.stderr)`, `import time; time.sleep(0.005)`,
-		`'long ' * 1000`, ``, `# nothing`, `input('? ')`, `await __import__('asyncio').sleep(0.002)`, `%toy lines 0 0`, `%toy lines 2 0`,
-		`%toy lines 2 2`, `%toy value v`,
+		`1+1`, `x = 1`, `print('a')`, `print('a')\n'b'`, `import sys; print('e', file=sys.stderr)`,
+		`import time; time.sleep(0.005)`, `'long ' * 1000`, ``, `# nothing`, `input('? ')`,
+		`await __import__('asyncio').sleep(0.002)`, `%toy lines 0 0`, `%toy lines 2 0`, `%toy lines 2 2`, `%toy value v`,
 	}
 	// No open bracket: IPython would fail a later result of a cell that is not stored, because
 	// it parses the last stored cell.
@@ -208,7 +208,8 @@ func (m *maker) request() {
 func (m *maker) malformed() {
 	content := pick(m, `{}`, `null`, `[1]`, `{"code":null}`, `{"code":5,"cursor_pos":"x"}`, `{"code":`,
 		`{"code":"1","x":`+strings.Repeat("[", 1500)+strings.Repeat("]", 1500)+`}`, "{\"code\":\"'\xff'\"}")
-	m.send(onShell, pick(m, "execute_request", "complete_request", "inspect_request", "history_request", "is_complete_request", "comm_open"), content)
+	m.send(onShell, pick(m, "execute_request", "complete_request", "inspect_request", "history_request",
+		"is_complete_request", "comm_open"), content)
 	m.s.steps[len(m.s.steps)-1].malformed = true
 }
 

@@ -39,7 +39,8 @@ func Start(t testing.TB, i kernel.Interceptor, args ...string) *Frontend {
 	t.Helper()
 	python := Python(t)
 	file, conn := NewConnection(t)
-	k, err := kernel.New(kernel.Config{ConnectionFile: file, Python: python, Interceptor: i, ChildArgs: args, Banner: "toy"})
+	k, err := kernel.New(
+		kernel.Config{ConnectionFile: file, Python: python, Interceptor: i, ChildArgs: args, Banner: "toy"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func kernelspecs(t *testing.T) (python, data string) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(data, "kernels", name)
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kernel.json"), spec, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o755),
+			os.WriteFile(filepath.Join(dir, "kernel.json"), spec, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +49,8 @@ func kernelspecs(t *testing.T) (python, data string) {
 
 // encrypts reports whether a Python's jupyter_client and libzmq can encrypt kernel channels.
 func encrypts(python string) bool {
-	return exec.Command(python, "-c", "import zmq; from jupyter_client.manager import KernelManager; KernelManager.transport_encryption; assert zmq.has('curve')").Run() == nil
+	return exec.Command(python, "-c", "import zmq; from jupyter_client.manager import KernelManager; "+
+		"KernelManager.transport_encryption; assert zmq.has('curve')").Run() == nil
 }
 
 // Ensure this kernel passes every test of the protocol suite and of features.py that a plain
@@ -107,7 +109,8 @@ func TestEncryption(t *testing.T) {
 const suiteLimit = 4 * time.Minute
 
 // result matches a line of unittest's verbose output; a test may print in between.
-var result = regexp.MustCompile(`(?m)^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:.*\n)*?.*?\b(ok|FAIL|ERROR|skipped)\b`)
+var result = regexp.MustCompile(
+	`(?m)^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:.*\n)*?.*?\b(ok|FAIL|ERROR|skipped)\b`)
 
 // passed returns the tests that pass, and the output.
 func passed(t *testing.T, python, data, suite, name string, env ...string) (map[string]bool, string) {
@@ -116,7 +119,8 @@ func passed(t *testing.T, python, data, suite, name string, env ...string) (map[
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, suite, "-v")
 	cmd.Dir = "testdata"
-	cmd.Env = append(os.Environ(), "KERNEL="+name, "JUPYTER_PATH="+data, "IPYTHONDIR="+t.TempDir(), "JUPYTER_PLATFORM_DIRS=1")
+	cmd.Env = append(os.Environ(), "KERNEL="+name, "JUPYTER_PATH="+data, "IPYTHONDIR="+
+		t.TempDir(), "JUPYTER_PLATFORM_DIRS=1")
 	cmd.Env = append(cmd.Env, env...)
 	out, _ := cmd.CombinedOutput() // a failing test is not an error here
 	set := make(map[string]bool)

@@ -71,7 +71,9 @@ func (t *Toy) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 			c.Update("p", map[string]any{"text/plain": strconv.Itoa(10*i) + " %"}, nil)
 		}
 	case "fail":
-		return kernel.Result{Err: &kernel.CellError{Name: "ToyError", Value: "it failed", Traceback: []string{"ToyError: it failed"}}}
+		return kernel.Result{
+			Err: &kernel.CellError{Name: "ToyError", Value: "it failed", Traceback: []string{"ToyError: it failed"}},
+		}
 	case "panic":
 		panic("toy")
 	case "value":

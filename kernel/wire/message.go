@@ -19,8 +19,9 @@ var (
 	ErrNoDelimiter  = errors.New("a message violates Jupyter's protocol: it has no delimiter <IDS|MSG>")
 	ErrShort        = errors.New("a message violates Jupyter's protocol: too few parts follow its delimiter")
 	ErrBadHeader    = errors.New("the header of a message violates Jupyter's protocol")
-	ErrBadSignature = errors.New("the signature of a message is wrong: the client does not have the key of this kernel's connection file")
-	ErrReplayed     = errors.New("a message was sent twice: somebody may repeat what was recorded on the network")
+	ErrBadSignature = errors.New(
+		"the signature of a message is wrong: the client does not have the key of this kernel's connection file")
+	ErrReplayed = errors.New("a message was sent twice: somebody may repeat what was recorded on the network")
 )
 
 var delimiter = []byte("<IDS|MSG>")

@@ -22,7 +22,8 @@ func frames(parts ...string) [][]byte {
 // Ensure a message made can be read, and is verified once but not a second time.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
-	made := wire.NewSigner("secret").Make(frames("client"), "stream", []byte(`{"msg_id":"p1"}`), wire.Stream{Name: "stdout", Text: "a<b\n"})
+	made := wire.NewSigner("secret").Make(frames("client"), "stream", []byte(`{"msg_id":"p1"}`),
+		wire.Stream{Name: "stdout", Text: "a<b\n"})
 	s := wire.NewSigner("secret")
 	m, err := wire.Decode(made)
 	if err != nil {
@@ -34,7 +35,8 @@ func TestRoundTrip(t *testing.T) {
 	if err := s.Verify(m); !errors.Is(err, wire.ErrReplayed) {
 		t.Errorf("again: %v", err)
 	}
-	if m.Header.MsgType != "stream" || m.ParentID() != "p1" || string(m.Identities()[0]) != "client" || string(m.Content()) != `{"name":"stdout","text":"a<b\n"}` {
+	if m.Header.MsgType != "stream" || m.ParentID() != "p1" || string(m.Identities()[0]) != "client" ||
+		string(m.Content()) != `{"name":"stdout","text":"a<b\n"}` {
 		t.Errorf("read back %+v", m)
 	}
 	if kind, parent, ok := wire.Peek(made); kind != "stream" || parent != "p1" || !ok {
@@ -175,7 +177,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		var v any
 		_ = m.Unmarshal(&v) // must not panic
-		if again, err := wire.Decode(s.Resign(m, struct{}{})); err != nil || s.Verify(again) != nil && !errors.Is(s.Verify(again), wire.ErrReplayed) {
+		if again, err := wire.Decode(s.Resign(m, struct{}{})); err != nil ||
+			s.Verify(again) != nil && !errors.Is(s.Verify(again), wire.ErrReplayed) {
 			t.Fatalf("resigned: %v", err)
 		}
 	})

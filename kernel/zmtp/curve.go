@@ -66,7 +66,8 @@ func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 	}
 	zeros, ok := box.Open(nil, hello[120:], nonce("CurveZMQHELLO---", short), client, &s.keys.secret)
 	if !ok || !allZero(zeros) {
-		return nil, fmt.Errorf("%w: the peer encrypts for another server: it does not have the public key of this one", ErrHandshake)
+		return nil, fmt.Errorf("%w: the peer encrypts for another server: it does not have the public key of this one",
+			ErrHandshake)
 	}
 	s.peerNonce = binary.BigEndian.Uint64(short)
 	public, secret, err := box.GenerateKey(s.random)
@@ -80,7 +81,8 @@ func (s *curveServer) welcome(hello []byte) ([]byte, error) {
 		}
 	}
 	forCookie, forWelcome := long[:longNonce], long[longNonce:]
-	s.cookie = secretbox.Seal(bytes.Clone(forCookie), slices.Concat(client[:], secret[:]), nonce("COOKIE--", forCookie), &s.cookieKey)
+	s.cookie = secretbox.Seal(bytes.Clone(forCookie), slices.Concat(client[:], secret[:]), nonce("COOKIE--", forCookie),
+		&s.cookieKey)
 	answer := append([]byte(welcomeName), forWelcome...)
 	return box.Seal(answer, slices.Concat(public[:], s.cookie), nonce("WELCOME-", forWelcome), client, &s.keys.secret), nil
 }
@@ -99,7 +101,8 @@ func (s *curveServer) initiate(body []byte) (metadata []byte, err error) {
 	if err := s.advance(short); err != nil {
 		return nil, err
 	}
-	keys, _ := secretbox.Open(nil, cookie[longNonce:], nonce("COOKIE--", cookie[:longNonce]), &s.cookieKey) // it is the cookie that was sent
+	// It is the cookie that was sent.
+	keys, _ := secretbox.Open(nil, cookie[longNonce:], nonce("COOKIE--", cookie[:longNonce]), &s.cookieKey)
 	client, secret := (*[keySize]byte)(keys[:keySize]), (*[keySize]byte)(keys[keySize:])
 	box.Precompute(&s.session, client, secret)
 	plain, ok := box.OpenAfterPrecomputation(nil, rest[shortNonce:], nonce("CurveZMQINITIATE", short), &s.session)
@@ -108,7 +111,8 @@ func (s *curveServer) initiate(body []byte) (metadata []byte, err error) {
 	}
 	permanent, long := (*[keySize]byte)(plain[:keySize]), plain[keySize:keySize+longNonce]
 	if isWeak(permanent) {
-		return nil, fmt.Errorf("%w: the client gave no usable key of its own: set curve_publickey and curve_secretkey beside curve_serverkey", ErrHandshake)
+		return nil, fmt.Errorf("%w: the client gave no usable key of its own: set curve_publickey and curve_secretkey "+
+			"beside curve_serverkey", ErrHandshake)
 	}
 	vouch, ok := box.Open(nil, plain[keySize+longNonce:vouchSize], nonce("VOUCH---", long), permanent, secret)
 	if !ok || subtle.ConstantTimeCompare(vouch, slices.Concat(client[:], s.keys.public[:])) == 0 {
@@ -156,7 +160,9 @@ func allZero(b []byte) bool {
 // curveHandshake exchanges the commands of CURVE after the greetings and returns the identity
 // chosen by the peer. From then on fr decrypts; what is sent must pass the sealer. A refused
 // client is told so: libzmq then does not connect again.
-func curveHandshake(nc net.Conn, fr *frameReader, kind socketKind, s *curveServer) (identity []byte, out *sealer, err error) {
+func curveHandshake(nc net.Conn, fr *frameReader, kind socketKind,
+	s *curveServer,
+) (identity []byte, out *sealer, err error) {
 	metadata, err := curveExchange(nc, fr, s)
 	if err == nil {
 		identity, err = checkMetadata(metadata, kind)

@@ -34,7 +34,9 @@ func BenchmarkReceive(b *testing.B) {
 			client, _, in := connected(rand.Reader)
 			frame := appendFrames(client.message(0, make([]byte, size)))
 			last, r := in.last, bytes.NewReader(nil)
-			fr := &frameReader{r: bufio.NewReaderSize(r, 64<<10), maxFrame: 1 << 30, allowed: allowance{trusted: true}, opener: in}
+			fr := &frameReader{
+				r: bufio.NewReaderSize(r, 64<<10), maxFrame: 1 << 30, allowed: allowance{trusted: true}, opener: in,
+			}
 			b.SetBytes(int64(size))
 			for b.Loop() {
 				in.last = last // the same frame each time

@@ -55,7 +55,10 @@ type curveClient struct {
 }
 
 func newCurveClient(server *CurveKeys, random io.Reader) *curveClient {
-	c := &curveClient{server: server.public, vouchFor: server.public, permanent: newPair(random), short: newPair(random), nonce: 1, random: random}
+	c := &curveClient{
+		server: server.public, vouchFor: server.public, permanent: newPair(random), short: newPair(random), nonce: 1,
+		random: random,
+	}
 	c.claimed = *c.permanent.public
 	return c
 }
@@ -96,7 +99,8 @@ func (c *curveClient) welcome(b []byte) error {
 
 func (c *curveClient) initiate(metadata []byte) []byte {
 	long := c.long()
-	vouch := box.Seal(nil, append(bytes.Clone(c.short.public[:]), c.vouchFor[:]...), nonce("VOUCH---", long), c.connection, c.permanent.secret)
+	vouch := box.Seal(nil, append(bytes.Clone(c.short.public[:]), c.vouchFor[:]...), nonce("VOUCH---", long), c.connection,
+		c.permanent.secret)
 	short := c.next()
 	b := slices.Concat([]byte(initiateName), c.cookie, short)
 	plain := slices.Concat(c.claimed[:], long, vouch, metadata)

@@ -18,12 +18,17 @@ func TestCurveHandshake(t *testing.T) {
 	for i, tt := range []struct {
 		flags, sealed byte
 		body          string
-	}{{0, 0, ""}, {flagMore, sealedMore, "a"}, {flagCommand, sealedCommand, "\x04PING"}, {0, 0, strings.Repeat("x", 70_000)}} {
+	}{{0, 0, ""}, {flagMore, sealedMore, "a"}, {flagCommand, sealedCommand, "\x04PING"}, {
+		0, 0, strings.Repeat("x", 70_000),
+	}} {
 		flags, body, err := in.open(0, client.message(tt.sealed, []byte(tt.body)))
 		if err != nil || flags != tt.flags || string(body) != tt.body {
 			t.Errorf("frame %d: flags %d, %d bytes, %v", i, flags, len(body), err)
 		}
-		fr := frameReader{r: bufio.NewReader(bytes.NewReader(out.appendFrame(nil, tt.flags, []byte(tt.body)))), maxFrame: 1 << 20, allowed: allowance{trusted: true}}
+		fr := frameReader{
+			r: bufio.NewReader(bytes.NewReader(out.appendFrame(nil, tt.flags, []byte(tt.body)))), maxFrame: 1 << 20,
+			allowed: allowance{trusted: true},
+		}
 		wireFlags, frame, err := fr.frame()
 		if err != nil || wireFlags&^flagLong != 0 {
 			t.Fatalf("frame %d: flags %d, %v", i, wireFlags, err)
@@ -83,7 +88,9 @@ func TestCurveRefused(t *testing.T) {
 		name, want      string
 		before, between func(c *curveClient)
 	}{
-		{name: "key of another server", want: "it does not have the public key of this one", before: func(c *curveClient) { c.server = serverKeys(50).public }},
+		{name: "key of another server", want: "it does not have the public key of this one", before: func(c *curveClient) {
+			c.server = serverKeys(50).public
+		}},
 		{name: "nonce again", want: "a nonce is used again", between: func(c *curveClient) { c.nonce-- }},
 		{name: "lower nonce", want: "a nonce is used again", before: func(c *curveClient) { c.nonce = math.MaxUint64 }},
 		{name: "cookie of another connection", want: "another connection's cookie", between: func(c *curveClient) {
@@ -97,12 +104,24 @@ func TestCurveRefused(t *testing.T) {
 			}
 			c.cookie = other.cookie
 		}},
-		{name: "public key of somebody else", want: "does not have the secret key", between: func(c *curveClient) { c.claimed = serverKeys(70).public }},
-		{name: "public key of the server", want: "does not have the secret key", between: func(c *curveClient) { c.claimed = c.server }},
-		{name: "vouch for another server", want: "does not have the secret key", between: func(c *curveClient) { c.vouchFor = serverKeys(50).public }},
-		{name: "weak connection key", want: "a public key that protects nothing", before: func(c *curveClient) { c.short.public = new([keySize]byte) }},
-		{name: "weak permanent key", want: "no usable key of its own", between: func(c *curveClient) { c.claimed = [keySize]byte{} }},
-		{name: "session of other keys", want: "its INITIATE does not decrypt", between: func(c *curveClient) { c.session[0] ^= 1 }},
+		{name: "public key of somebody else", want: "does not have the secret key", between: func(c *curveClient) {
+			c.claimed = serverKeys(70).public
+		}},
+		{name: "public key of the server", want: "does not have the secret key", between: func(c *curveClient) {
+			c.claimed = c.server
+		}},
+		{name: "vouch for another server", want: "does not have the secret key", between: func(c *curveClient) {
+			c.vouchFor = serverKeys(50).public
+		}},
+		{name: "weak connection key", want: "a public key that protects nothing", before: func(c *curveClient) {
+			c.short.public = new([keySize]byte)
+		}},
+		{name: "weak permanent key", want: "no usable key of its own", between: func(c *curveClient) {
+			c.claimed = [keySize]byte{}
+		}},
+		{name: "session of other keys", want: "its INITIATE does not decrypt", between: func(c *curveClient) {
+			c.session[0] ^= 1
+		}},
 	} {
 		random := counter(3)
 		keys := serverKeys(0)

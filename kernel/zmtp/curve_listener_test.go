@@ -40,10 +40,13 @@ func greetCurve(t *testing.T, addr net.Addr) *curvePeer {
 		t.Fatal(err)
 	}
 	theirs := make([]byte, greetingSize)
-	if _, err := io.ReadFull(nc, theirs); err != nil || string(theirs[mechanismStart:mechanismStart+6]) != "CURVE\x00" || theirs[mechanismEnd] != asServer {
+	if _, err := io.ReadFull(nc, theirs); err != nil || string(theirs[mechanismStart:mechanismStart+6]) != "CURVE\x00" ||
+		theirs[mechanismEnd] != asServer {
 		t.Fatalf("greeting %q %v", theirs, err)
 	}
-	fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 30, maxMessage: 1 << 30, maxFrames: 100, allowed: allowance{trusted: true}}
+	fr := &frameReader{
+		r: bufio.NewReader(nc), maxFrame: 1 << 30, maxMessage: 1 << 30, maxFrames: 100, allowed: allowance{trusted: true},
+	}
 	return &curvePeer{nc, newCurveClient(serverKeys(0), rand.Reader), fr}
 }
 
@@ -56,7 +59,8 @@ func dialCurve(t *testing.T, addr net.Addr, kind string) *curvePeer {
 		err = p.curveClient.welcome(p.body(t))
 	}
 	if err == nil {
-		err = sendCommand(p, p.initiate(appendProperty(appendProperty(nil, propSocketType, []byte(kind)), propIdentity, []byte("me"))))
+		err = sendCommand(p,
+			p.initiate(appendProperty(appendProperty(nil, propSocketType, []byte(kind)), propIdentity, []byte("me"))))
 	}
 	if err == nil {
 		_, err = p.ready(p.body(t))
@@ -115,7 +119,10 @@ func TestCurveProtocolErrors(t *testing.T) {
 		shaken     bool
 		send       string
 	}{
-		{name: "HELLO of 1 GiB", want: "a longer frame than is allowed", send: string(binary.BigEndian.AppendUint64([]byte{6}, 1<<30))},
+		{
+			name: "HELLO of 1 GiB", want: "a longer frame than is allowed",
+			send: string(binary.BigEndian.AppendUint64([]byte{6}, 1<<30)),
+		},
 		{name: "HELLO of 201 bytes", want: "a longer frame than is allowed", send: "\x04\xc9"},
 		{name: "a message first", want: "a message before HELLO", send: "\x00\x01x"},
 		{name: "READY first", want: "is not a HELLO", send: "\x04\x06\x05READY"},
@@ -137,7 +144,8 @@ func TestCurveProtocolErrors(t *testing.T) {
 			if _, err := p.Write([]byte(tt.send)); err != nil {
 				t.Fatal(err)
 			}
-			if b, _ := io.ReadAll(p.fr.r); len(b) > 0 && !strings.Contains(string(b), "\x05ERROR") { // reset or end: the connection is closed
+			// Reset or end: the connection is closed.
+			if b, _ := io.ReadAll(p.fr.r); len(b) > 0 && !strings.Contains(string(b), "\x05ERROR") {
 				t.Errorf("answered %q", b)
 			}
 			if err := <-refused; !strings.Contains(err.Error(), tt.want) {
@@ -190,7 +198,8 @@ func TestCurveSlowReader(t *testing.T) {
 func TestCurveSubscribers(t *testing.T) {
 	t.Parallel()
 	refused := make(chan error, 64)
-	x, err := ListenXPub("tcp://127.0.0.1:0", Options{Curve: serverKeys(0), QueueHard: 4 << 20, Refused: func(_ string, err error) { refused <- err }}, nil)
+	x, err := ListenXPub("tcp://127.0.0.1:0",
+		Options{Curve: serverKeys(0), QueueHard: 4 << 20, Refused: func(_ string, err error) { refused <- err }}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,8 @@ func TestInteropCurve(t *testing.T) {
 			}
 		}
 	})
-	out, err := exec.Command(python, "testdata/curve_peer.py", r.Addr().String(), x.Addr().String(), testPublic).CombinedOutput()
+	out, err := exec.Command(python, "testdata/curve_peer.py", r.Addr().String(), x.Addr().String(),
+		testPublic).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

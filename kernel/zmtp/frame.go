@@ -91,7 +91,8 @@ func (fr *frameReader) frame() (flags byte, body []byte, err error) {
 		return 0, nil, err
 	}
 	if size > uint64(fr.maxFrame) {
-		return 0, nil, fmt.Errorf("%w: %d bytes, the limit is %d; its message is lost: send less in a message", ErrFrameTooLong, size, fr.maxFrame)
+		return 0, nil, fmt.Errorf("%w: %d bytes, the limit is %d; its message is lost: send less in a message",
+			ErrFrameTooLong, size, fr.maxFrame)
 	}
 	body, err = fr.body(int(size))
 	if err != nil || fr.opener == nil {

@@ -18,7 +18,10 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{2, 0x40, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("\x04\x0a\x04PING\x00\x0actx"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fr := &frameReader{r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
+		fr := &frameReader{
+			r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8,
+			allowed: allowance{trusted: true},
+		}
 		command := func(body []byte) error {
 			name, data, err := parseCommand(body)
 			if err == nil && len(name)+len(data)+1 != len(body) {
@@ -40,14 +43,17 @@ func FuzzFrames(f *testing.F) {
 
 // FuzzHandshake feeds a complete handshake.
 func FuzzHandshake(f *testing.F) {
-	ready := appendCommand(nil, commandBody("READY", appendProperty(appendProperty(nil, propSocketType, []byte("DEALER")), propIdentity, []byte("me"))))
+	ready := appendCommand(nil, commandBody("READY",
+		appendProperty(appendProperty(nil, propSocketType, []byte("DEALER")), propIdentity, []byte("me"))))
 	f.Add(append(greeting(mechanismNull), ready...))
 	f.Add(append(greeting(mechanismNull), appendCommand(nil, commandBody("ERROR", []byte{2, 'n', 'o'}))...))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(append(greeting(mechanismNull), 4, 6, 5, 'R', 'E', 'A', 'D', 'Y'))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		nc := fakeConn{bytes.NewReader(in)}
-		fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
+		fr := &frameReader{
+			r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true},
+		}
 		identity, _, err := performHandshake(nc, fr, socketKind{"ROUTER", []string{"DEALER"}}, nil)
 		if err == nil && (len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
 			t.Fatalf("identity %q was accepted", identity)
@@ -70,7 +76,8 @@ func FuzzCurve(f *testing.F) {
 	f.Add(byte(0), hello[:199])
 	random := counter(7)
 	client, _, _ := connected(&random)
-	frames := appendFrames(client.message(sealedMore, []byte("a")), client.message(sealedCommand, []byte("\x04PING")), client.message(0, []byte("b")))
+	frames := appendFrames(client.message(sealedMore, []byte("a")), client.message(sealedCommand, []byte("\x04PING")),
+		client.message(0, []byte("b")))
 	f.Add(byte(3), frames)
 	f.Add(byte(3), append(frames, frames...))
 	f.Add(byte(3), []byte("\x00\x03key"))
@@ -107,7 +114,8 @@ func FuzzCurve(f *testing.F) {
 			if err != nil || !bytes.Equal(metadata, in) {
 				t.Fatalf("%x became %x, %v", in, metadata, err)
 			}
-			if identity, err := checkMetadata(metadata, kind); err == nil && (len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
+			if identity, err := checkMetadata(metadata, kind); err == nil &&
+				(len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
 				t.Fatalf("identity %q was accepted", identity)
 			}
 			return
@@ -119,7 +127,10 @@ func FuzzCurve(f *testing.F) {
 		if stage == 4 && len(in) > 0 {
 			in = appendFrames(c.message(in[0], in[1:]))
 		}
-		fr := &frameReader{r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}, opener: opener}
+		fr := &frameReader{
+			r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8,
+			allowed: allowance{trusted: true}, opener: opener,
+		}
 		for {
 			m, err := fr.message(func(body []byte) error { _, _, err := parseCommand(body); return err })
 			if err != nil {

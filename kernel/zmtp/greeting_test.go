@@ -23,7 +23,8 @@ func TestPeerThatWaitsForGreeting(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs := make([]byte, 64)
-			if n, err := io.ReadFull(nc, theirs); err != nil || string(theirs[12:32]) != mechanism+string(make([]byte, 20-len(mechanism))) {
+			if n, err := io.ReadFull(nc, theirs); err != nil ||
+				string(theirs[12:32]) != mechanism+string(make([]byte, 20-len(mechanism))) {
 				t.Fatalf("a greeting of %d bytes: %q %v", n, theirs[:n], err)
 			}
 			if keys != nil { // it may leave; if it does not, it is refused

@@ -49,7 +49,9 @@ const (
 // performHandshake exchanges greetings and the commands of the socket's mechanism, CURVE if there are
 // keys. It returns the identity chosen by the peer, if any, and what encrypts for it, nil
 // without keys. The caller has set a deadline on nc.
-func performHandshake(nc net.Conn, fr *frameReader, kind socketKind, keys *CurveKeys) (identity []byte, out *sealer, err error) {
+func performHandshake(nc net.Conn, fr *frameReader, kind socketKind,
+	keys *CurveKeys,
+) (identity []byte, out *sealer, err error) {
 	mechanism := mechanismNull
 	if keys != nil {
 		mechanism = mechanismCurve
@@ -155,7 +157,8 @@ func readGreeting(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
-		return nil, fmt.Errorf("%w: the peer does not speak ZMTP, so it is no Jupyter client (a port scanner or a browser?); the kernel is not affected", ErrHandshake)
+		return nil, fmt.Errorf("%w: the peer does not speak ZMTP, so it is no Jupyter client (a port scanner or a "+
+			"browser?); the kernel is not affected", ErrHandshake)
 	}
 	if _, err := io.ReadFull(r, g[1:]); err != nil {
 		return nil, err
@@ -175,9 +178,11 @@ func checkMechanism(theirs []byte, mechanism string) error {
 	case name == mechanism:
 		return nil
 	case mechanism == mechanismCurve:
-		return fmt.Errorf("%w: the peer does not encrypt (mechanism %q), and this socket requires CURVE: connect with its public key", ErrHandshake, name)
+		return fmt.Errorf("%w: the peer does not encrypt (mechanism %q), and this socket requires CURVE: "+
+			"connect with its public key", ErrHandshake, name)
 	}
-	return fmt.Errorf("%w: the peer requires the mechanism %q, and this socket has no keys: connect without encryption (NULL)", ErrHandshake, name)
+	return fmt.Errorf("%w: the peer requires the mechanism %q, and this socket has no keys: "+
+		"connect without encryption (NULL)", ErrHandshake, name)
 }
 
 // readCommand reads the body of the command that must come next, of at most size bytes.
@@ -210,7 +215,8 @@ func checkMetadata(metadata []byte, kind socketKind) (identity []byte, err error
 		return nil, fmt.Errorf("%w: a %s socket cannot talk to a %q socket", ErrHandshake, kind.name, peer)
 	}
 	identity = meta[strings.ToLower(propIdentity)]
-	if len(identity) > maxIdentity || bytes.HasPrefix(identity, []byte{0}) { // a leading zero is reserved for identities assigned by the socket
+	// A leading zero is reserved for identities assigned by the socket.
+	if len(identity) > maxIdentity || bytes.HasPrefix(identity, []byte{0}) {
 		return nil, fmt.Errorf("%w: its identity is too long or begins with a zero byte", ErrHandshake)
 	}
 	return identity, nil
@@ -222,13 +228,15 @@ func parseProperties(p []byte) (map[string][]byte, error) {
 	for len(p) > 0 {
 		n := int(p[0])
 		if n == 0 || len(p) < 1+n+4 {
-			return nil, fmt.Errorf("%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
+			return nil, fmt.Errorf(
+				"%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
 		}
 		name := strings.ToLower(string(p[1 : 1+n]))
 		size := binary.BigEndian.Uint32(p[1+n:])
 		p = p[1+n+4:]
 		if uint64(size) > uint64(len(p)) {
-			return nil, fmt.Errorf("%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
+			return nil, fmt.Errorf(
+				"%w: the properties in its ZeroMQ handshake (READY) are malformed; correct its ZeroMQ library", ErrHandshake)
 		}
 		meta[name] = bytes.Clone(p[:size])
 		p = p[size:]

@@ -58,7 +58,8 @@ func TestHeartbeatWithinUntrustedMessage(t *testing.T) {
 	if _, err := nc.Write(frame); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(nc); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) { // reset or end: the connection is closed
+	// Reset or end: the connection is closed.
+	if b, err := io.ReadAll(nc); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("not closed, answered %q: %v", b, err)
 	}
 	if err := <-refused; !errors.Is(err, zmtp.ErrUntrusted) {

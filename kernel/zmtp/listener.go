@@ -109,7 +109,9 @@ func (l *listener) accept() {
 }
 
 func (l *listener) begin(nc net.Conn) {
-	p := &peer{nc: nc, queue: newQueue(l.opt.QueueSoft, l.opt.QueueHard), gone: make(chan struct{}), subs: map[string]int{}}
+	p := &peer{
+		nc: nc, queue: newQueue(l.opt.QueueSoft, l.opt.QueueHard), gone: make(chan struct{}), subs: map[string]int{},
+	}
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {
@@ -156,8 +158,9 @@ func (l *listener) serve(p *peer) {
 		l.mu.Unlock()
 	}()
 	fr := &frameReader{
-		r: bufio.NewReaderSize(NewReader(p.nc), 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames,
-		allowed: allowance{trusted: l.opt.Trusts == nil, most: l.opt.MaxUntrusted, budget: l.opt.Untrusted},
+		r: bufio.NewReaderSize(NewReader(p.nc), 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage,
+		maxFrames: l.opt.MaxFrames,
+		allowed:   allowance{trusted: l.opt.Trusts == nil, most: l.opt.MaxUntrusted, budget: l.opt.Untrusted},
 	}
 	defer func() { fr.allowed.release() }()
 	err := p.nc.SetDeadline(time.Now().Add(l.opt.HandshakeTimeout))
@@ -194,7 +197,10 @@ func (l *listener) serve(p *peer) {
 
 // violates reports whether a connection ended because of what the peer sent or did not read, and not because it left.
 func violates(err error) bool {
-	all := []error{ErrHandshake, ErrFrameTooLong, ErrMessageTooLong, ErrTooManyFrames, ErrBadFrame, ErrUntrusted, errQueueFull, errTooManyPeers}
+	all := []error{
+		ErrHandshake, ErrFrameTooLong, ErrMessageTooLong, ErrTooManyFrames, ErrBadFrame, ErrUntrusted, errQueueFull,
+		errTooManyPeers,
+	}
 	return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
 }
 
@@ -225,7 +231,8 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 }
 
 // errDistrusted reports a message dropped because Trusts returned false.
-var errDistrusted = errors.New("a message without a valid signature was dropped: its sender does not have this kernel's connection file")
+var errDistrusted = errors.New(
+	"a message without a valid signature was dropped: its sender does not have this kernel's connection file")
 
 // command answers PING with its context (RFC 37, "Connection Heartbeating"). SUBSCRIBE and
 // CANCEL are the subscriptions of ZMTP 3.1. Sockets other than XPUB ignore them: a command does

@@ -48,8 +48,10 @@ func TestNewReader(t *testing.T) {
 		do   func(here, peer net.Conn)
 		want error
 	}{
-		"deadline": {func(here, _ net.Conn) { _ = here.SetDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
-		"closed":   {func(here, _ net.Conn) { time.AfterFunc(time.Millisecond, func() { _ = here.Close() }) }, net.ErrClosed},
+		"deadline": {
+			func(here, _ net.Conn) { _ = here.SetDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded,
+		},
+		"closed": {func(here, _ net.Conn) { time.AfterFunc(time.Millisecond, func() { _ = here.Close() }) }, net.ErrClosed},
 		"reset": {func(_, peer net.Conn) {
 			_ = peer.(*net.TCPConn).SetLinger(0)
 			_ = peer.Close()

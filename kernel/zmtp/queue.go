@@ -7,7 +7,8 @@ import (
 )
 
 // errQueueFull reports a peer that reads so slowly that its queue reached the hard limit.
-var errQueueFull = errors.New("the peer does not read what is sent to it: its connection is closed, and it may connect again")
+var errQueueFull = errors.New(
+	"the peer does not read what is sent to it: its connection is closed, and it may connect again")
 
 // entry is one item to be written: a message, the body of a command, a note about dropped
 // messages, or bytes that are encoded, and encrypted if the connection is.
@@ -80,7 +81,8 @@ func (q *queue) putDirect(m Message) {
 	}
 	rest := q.scratch[q.direct(q.scratch):]
 	if len(rest) > 0 {
-		_ = q.append(entry{encoded: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // cannot fail: the queue is empty
+		// Cannot fail: the queue is empty.
+		_ = q.append(entry{encoded: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead})
 	}
 }
 
@@ -132,7 +134,8 @@ func (q *queue) drop(m Message) {
 		first[i] = bytes.Clone(m[i]) // a copy, so as not to retain a large neighbour
 	}
 	// A note always fits: it is small and replaces what exceeded the limit.
-	q.entries = append(q.entries, entry{lost: &Lost{First: first, Messages: 1, Bytes: m.Size()}, size: first.Size() + entryOverhead})
+	q.entries = append(q.entries,
+		entry{lost: &Lost{First: first, Messages: 1, Bytes: m.Size()}, size: first.Size() + entryOverhead})
 	q.bytes += first.Size() + entryOverhead
 	q.signal()
 }

@@ -26,7 +26,9 @@ const transcriptFile = "testdata/curve_transcript.json"
 // ROUTER and sends the first message back.
 func echoOnce(nc net.Conn) (identity []byte, m Message, err error) {
 	random := counter(100)
-	fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
+	fr := &frameReader{
+		r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true},
+	}
 	if err := greet(nc, fr.r, mechanismCurve); err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +74,8 @@ func TestCurveTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Message{[]byte("hello"), nil, []byte(strings.Repeat("x", 300))}); string(identity) != "libzmq" || !slices.EqualFunc(m, want, bytes.Equal) {
+	if want := (Message{[]byte("hello"), nil, []byte(strings.Repeat("x", 300))}); string(identity) != "libzmq" ||
+		!slices.EqualFunc(m, want, bytes.Equal) {
 		t.Errorf("%q sent %q", identity, m)
 	}
 	if got := hex.EncodeToString(nc.written.Bytes()); got != tr.Server {

@@ -28,7 +28,8 @@ func begin(t *testing.T, addr net.Addr, size, body int) net.Conn {
 	t.Helper()
 	nc := raw(t, addr)
 	shake(t, nc, "DEALER")
-	if _, err := nc.Write(append(binary.BigEndian.AppendUint64([]byte{2}, uint64(size)), make([]byte, body)...)); err != nil {
+	if _, err := nc.Write(append(binary.BigEndian.AppendUint64([]byte{2}, uint64(size)),
+		make([]byte, body)...)); err != nil {
 		t.Fatal(err)
 	}
 	return nc

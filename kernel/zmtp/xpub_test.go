@@ -20,7 +20,8 @@ func TestSlowSubscriber(t *testing.T) {
 		return zmtp.Message{[]byte("note"), []byte(fmt.Sprint(l.Messages))}
 	}
 	subscribed := make(chan string, 2)
-	x, err := zmtp.ListenXPub("tcp://127.0.0.1:0", zmtp.Options{QueueSoft: 1 << 20, Note: note}, func(topic []byte) { subscribed <- string(topic) })
+	x, err := zmtp.ListenXPub("tcp://127.0.0.1:0", zmtp.Options{QueueSoft: 1 << 20, Note: note},
+		func(topic []byte) { subscribed <- string(topic) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,9 +23,14 @@ type Advisory struct {
 func table() []Advisory {
 	return []Advisory{
 		{"jupyter-server-proxy", "4.1.1", "CVE-2024-28179", "WebSockets are proxied without authentication"},
-		{"jupyter-server-proxy", "4.2.0", "CVE-2024-35225", "a link with a host name of its choice runs scripts in Jupyter's origin"},
+		{
+			"jupyter-server-proxy", "4.2.0", "CVE-2024-35225",
+			"a link with a host name of its choice runs scripts in Jupyter's origin",
+		},
 		{"jupyter-server", "2.20.0", "CVE-2026-44727", "a notebook that is shown converted runs scripts in Jupyter's origin"},
-		{"jupyterlab", "4.5.7", "CVE-2026-42557", "a click on a button in a notebook's output runs any command of JupyterLab"},
+		{
+			"jupyterlab", "4.5.7", "CVE-2026-42557", "a click on a button in a notebook's output runs any command of JupyterLab",
+		},
 		{"jupyterlab", "4.5.7", "CVE-2026-40171", "a click in a notebook gives its author the server's token"},
 		{"notebook", "7.5.6", "CVE-2026-42557", "a click on a button in a notebook's output runs any command of JupyterLab"},
 	}
@@ -113,7 +118,8 @@ func Older(version, than string) bool {
 
 // parse returns the numbers of a version, nil for none, and whether it is one before its release.
 func parse(version string) (release []int, early bool) {
-	m := regexp.MustCompile(`^v?(\d+(?:\.\d+)*)[.\-_]?(a|b|c|rc|alpha|beta|pre|preview|dev)?`).FindStringSubmatch(strings.ToLower(strings.TrimSpace(version)))
+	m := regexp.MustCompile(`^v?(\d+(?:\.\d+)*)[.\-_]?(a|b|c|rc|alpha|beta|pre|preview|dev)?`).FindStringSubmatch(
+		strings.ToLower(strings.TrimSpace(version)))
 	if m == nil {
 		return nil, false
 	}

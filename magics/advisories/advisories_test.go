@@ -64,7 +64,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	all := map[string]string{"jupyterlab": "4.5.6", "notebook": "7.6.5", "jupyter-server": "2.21.1"}
-	want := "[4.5.6: CVE-2026-42557, a click on a button in a notebook's output runs any command of JupyterLab; CVE-2026-40171, a click in a notebook gives its author the server's token]"
+	want := "[4.5.6: CVE-2026-42557, a click on a button in a notebook's output runs any command of JupyterLab; " +
+		"CVE-2026-40171, a click in a notebook gives its author the server's token]"
 	if got := fmt.Sprint(Find(all)); got != want || None(all) != "jupyter-server 2.21.1, notebook 7.6.5" {
 		t.Errorf("found %s; none for %s", got, None(all))
 	}
@@ -74,7 +75,8 @@ func TestFind(t *testing.T) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	for _, a := range table() {
-		if !Older("0.0.1", a.Fixed) || !regexp.MustCompile(`^(CVE-\d{4}-\d{4,}|GHSA-[0-9a-z-]{14})$`).MatchString(a.ID) || a.Package == "" || a.Consequence == "" {
+		if !Older("0.0.1", a.Fixed) || !regexp.MustCompile(`^(CVE-\d{4}-\d{4,}|GHSA-[0-9a-z-]{14})$`).MatchString(a.ID) ||
+			a.Package == "" || a.Consequence == "" {
 			t.Errorf("incomplete: %+v", a)
 		}
 	}

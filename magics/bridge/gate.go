@@ -67,7 +67,10 @@ func OpenGate(ctx context.Context, r Runner, p PanelServer) (*Gate, error) {
 		return nil, fmt.Errorf("open the socket on which the notebook's Python reaches tfcluster: %w", err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	g := &Gate{session: r, panels: p, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	g := &Gate{
+		session: r, panels: p, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}),
+		conns: map[net.Conn]struct{}{},
+	}
 	g.work.Go(g.accept)
 	return g, nil
 }

@@ -14,7 +14,9 @@ import (
 // Main is `tfcluster gate [--owner NAME] [--python PATH]`: the process behind a plain ipykernel. The kernel's shim
 // has started it with one end of a socket pair as descriptor 3. Main writes there the path of the gate, {"gate":
 // PATH}. It returns when the other end closes; clusters continue.
-func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, p PanelServer, end func())) error {
+func Main(ctx context.Context, argv []string, lifeline *os.File,
+	open func(owner, python string) (r Runner, p PanelServer, end func()),
+) error {
 	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	owner := flags.String("owner", "", "connection file's name of the kernel")
@@ -30,7 +32,8 @@ func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner
 	}
 	defer g.Close()
 	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
-		return fmt.Errorf("only a notebook's Python starts this command, and it cannot be told where tfcluster listens: %w; restart the kernel", err)
+		return fmt.Errorf("only a notebook's Python starts this command, and it cannot be told where tfcluster listens: %w; "+
+			"restart the kernel", err)
 	}
 	ended := make(chan struct{})
 	go func() { // ends with the kernel or with lifeline's close

@@ -25,7 +25,8 @@ func Lasting(py Python) Python {
 }
 
 // ErrNoPython is the error of a call that the notebook's Python does not answer.
-var ErrNoPython = errors.New("the notebook's Python does not answer: interrupt what it runs; if it has ended, restart the kernel")
+var ErrNoPython = errors.New(
+	"the notebook's Python does not answer: interrupt what it runs; if it has ended, restart the kernel")
 
 // PythonError is an exception of Python, instead of an answer.
 type PythonError struct{ Name, Text string }

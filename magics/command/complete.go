@@ -73,7 +73,8 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 			text := strings.TrimLeft(code[start:min(at, len(code))], " \t")
 			text = text[len(assignment().FindString(text)):]
 			for _, mark := range []string{"%%", "%"} {
-				if after, found := strings.CutPrefix(text, mark+magicName); found && (after == "" || strings.ContainsAny(after[:1], " \t\\")) {
+				if after, found := strings.CutPrefix(text, mark+magicName); found &&
+					(after == "" || strings.ContainsAny(after[:1], " \t\\")) {
 					return after, after != ""
 				}
 			}

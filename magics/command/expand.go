@@ -66,7 +66,10 @@ func lookup(ctx context.Context, words []word, of Expander) (map[string]string, 
 	texts := map[string]string{}
 	for _, n := range names {
 		if found[n] == nil {
-			return nil, &UsageError{Text: fmt.Sprintf("$%s: the notebook has no name %s; $$ is a literal $, and nothing is expanded inside single quotes", n, n)}
+			return nil, &UsageError{
+				Text: fmt.Sprintf(
+					"$%s: the notebook has no name %s; $$ is a literal $, and nothing is expanded inside single quotes", n, n),
+			}
 		}
 		texts[n] = *found[n]
 	}

@@ -21,8 +21,10 @@ func (t *Table) Usage(shell bool) string {
 		b.WriteString("tfcluster help VERB shows a verb's options.\n")
 		return b.String()
 	}
-	b.WriteString("%tfcluster VERB ? shows a verb's options. $name and {expression} stand for the notebook's values, each one word;\n" +
-		"inside single quotes they are literal, as $$, {{ and }} are elsewhere. -c NAME picks a cluster. --now runs a line at\n" +
+	b.WriteString("%tfcluster VERB ? shows a verb's options. $name and {expression} stand for the notebook's values, " +
+		"each one word;\n" +
+		"inside single quotes they are literal, as $$, {{ and }} are elsewhere. -c NAME picks a cluster. " +
+		"--now runs a line at\n" +
 		"once, beside a cell that is busy.\n")
 	return b.String()
 }

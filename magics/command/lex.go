@@ -230,7 +230,8 @@ func braces(s string) (expr string, size int, err error) {
 		case '\'', '"':
 			end := quotation(s[i:])
 			if end < 0 {
-				return "", 0, errors.New("a string in {…} is not closed: close it. For the character { write {{, or use single quotes")
+				return "", 0, errors.New(
+					"a string in {…} is not closed: close it. For the character { write {{, or use single quotes")
 			}
 			i += end - 1
 		case '}':
@@ -247,7 +248,8 @@ func braces(s string) (expr string, size int, err error) {
 			break
 		}
 	}
-	return "", 0, errors.New("a { is not closed: write } after the expression. For the character { write {{, or use single quotes")
+	return "", 0, errors.New(
+		"a { is not closed: write } after the expression. For the character { write {{, or use single quotes")
 }
 
 // quotation returns the length of the Python string at the start of s, or -1.

@@ -76,7 +76,9 @@ func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error
 	if v == nil || (shell && !v.Shell) || (!shell && !v.Magic) {
 		return nil, t.unknownVerb(name, shell)
 	}
-	c := &Command{Verb: v, Help: help, Values: map[string][]Value{}, Roles: map[string]map[string]Value{}, Seen: map[string]bool{}}
+	c := &Command{
+		Verb: v, Help: help, Values: map[string][]Value{}, Roles: map[string]map[string]Value{}, Seen: map[string]bool{},
+	}
 	if cell != nil && !help {
 		if !v.Cell {
 			return nil, Usagef(v, "%%%%tfcluster takes a cell's body for start only; write %%tfcluster %s", v.Name)
@@ -260,7 +262,8 @@ func (b *binder) warn(text string) {
 		if len(b.names) > 0 && !b.HasCell {
 			program = b.names[0]
 		}
-		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s follows %s and is passed to it as an argument; to pass it to %s, write it before %s", name, program, b.Verb.Name, program))
+		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s follows %s and is passed to it as an argument; to pass it to %s, "+
+			"write it before %s", name, program, b.Verb.Name, program))
 	}
 }
 
@@ -302,7 +305,8 @@ func (c *Command) check() error {
 	case again && c.Has("args"):
 		return Usagef(v, "--again takes the last arguments too: leave --args out")
 	case c.Has("args") && len(c.Words) > 0:
-		return Usagef(v, "--args %s and arguments (%s) exclude each other: give one of the two", c.Text("args"), strings.Join(c.Words, " "))
+		return Usagef(v, "--args %s and arguments (%s) exclude each other: give one of the two", c.Text("args"),
+			strings.Join(c.Words, " "))
 	case c.HasCell && strings.TrimSpace(c.Cell) == "":
 		return Usagef(v, "the cell has no program below its first line: write one, or name one in %%tfcluster start")
 	}

@@ -69,7 +69,8 @@ func (o *Option) read(given string) (Value, error) {
 		}
 	case KindPattern:
 		if _, err = regexp.Compile(given); err != nil {
-			err = fmt.Errorf("%w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself", err)
+			err = fmt.Errorf("%w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself",
+				err)
 		}
 	case KindSince:
 		_, err = ParseSince(given, time.Now())
@@ -156,7 +157,9 @@ func ParseSince(s string, now time.Time) (time.Time, error) {
 	if d, err := ParseDuration(s); err == nil {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+	for _, layout := range []string{
+		time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02",
+	} {
 		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
 			return t, nil
 		}

@@ -66,7 +66,9 @@ type Client struct {
 
 // Open asks Python to look at the data, and the driver to begin the feed, which it does when every task waits for it.
 // Until then Open calls waiting with the text of what the feed waits for. The feed lives as long as ctx.
-func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request, waiting func(string)) (*Client, error) {
+func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Request,
+	waiting func(string),
+) (*Client, error) {
 	f := &Client{
 		py: bridge.Lasting(py), cluster: cluster, id: fmt.Sprintf("feed-%d", time.Now().UnixNano()), request: request,
 		cancel: func() {}, ended: make(chan struct{}),
@@ -83,8 +85,8 @@ func Open(ctx context.Context, py bridge.Python, cluster Cluster, request Reques
 	}
 	f.order, f.slots = map[string]any{"binary": about.Plan["binary"], "nan": about.Plan["nan"]}, about.Slots
 	f.begun = &clusterpb.FeedRequest{
-		Mode: request.Mode, Plan: string(plan), Uneven: request.Uneven, More: request.More, Total: about.Total, Epochs: int32(request.Epochs),
-		Once: about.Once,
+		Mode: request.Mode, Plan: string(plan), Uneven: request.Uneven, More: request.More, Total: about.Total,
+		Epochs: int32(request.Epochs), Once: about.Once,
 	}
 	update, err := f.begin(ctx, waiting)
 	if err == nil && update.GetOver() {
@@ -273,9 +275,10 @@ func (f *Client) watch(ctx context.Context, updates <-chan error, stop <-chan st
 			f.shown.nan.set(state.NaN)
 			for ; reported < len(state.Fed); reported++ {
 				last := reported == f.request.Epochs-1
-				if err := f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{
-					Epoch: int32(reported), Rows: state.Fed[reported], Last: last,
-				}}}); err != nil {
+				if err := f.stream.Send(
+					&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{
+						Epoch: int32(reported), Rows: state.Fed[reported], Last: last,
+					}}}); err != nil {
 					python = nil // the updates have the reason
 				}
 			}
@@ -321,7 +324,8 @@ var errSource = errors.New("the source failed")
 func (f *Client) failed(ctx context.Context, state fed, updates <-chan error) error {
 	reason := (&bridge.PythonError{Name: state.Name, Text: state.Error}).Error()
 	// If the stream is broken, the updates have ended, too.
-	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}})
+	_ = f.stream.Send(
+		&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}})
 	select {
 	case err := <-updates:
 		if err == nil && state.Stopped != "" || err != nil && !errors.Is(err, errSource) {
@@ -330,7 +334,10 @@ func (f *Client) failed(ctx context.Context, state fed, updates <-chan error) er
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	e := &result.ClusterError{Text: "the data could not be read: " + reason, Remedy: "the run keeps the records before it and waits for more: correct this and run the cell again with the rest, or stop the run", Topic: "feed-source"}
+	e := &result.ClusterError{
+		Text: "the data could not be read: " + reason, Remedy: "the run keeps the records before it and waits for more: " +
+			"correct this and run the cell again with the rest, or stop the run", Topic: "feed-source",
+	}
 	if state.Name == "Refused" {
 		e.Text, e.Code = state.Error, 2
 	}
@@ -365,11 +372,16 @@ func (f *Client) Predictions(ctx context.Context, into string) (*result.Object, 
 		Found bool   `json:"found"`
 		Text  string `json:"text"`
 	}
-	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_value", map[string]any{"id": f.id, "into": into}, &found); err != nil {
-		return nil, fmt.Errorf("the run has ended, but the results of %s could not be taken and are dropped: %w; run inference again, with --output PATH if they are many", f.request.Data, err)
+	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_value", map[string]any{"id": f.id, "into": into},
+		&found); err != nil {
+		return nil, fmt.Errorf("the run has ended, but the results of %s could not be taken and are dropped: %w; "+
+			"run inference again, with --output PATH if they are many", f.request.Data, err)
 	}
 	if !found.Found {
-		return nil, &result.ClusterError{Text: "the program ended before every record had a result", Remedy: "read all batches and call feed.results for each, until feed.should_stop()"}
+		return nil, &result.ClusterError{
+			Text:   "the program ended before every record had a result",
+			Remedy: "read all batches and call feed.results for each, until feed.should_stop()",
+		}
 	}
 	return &result.Object{ID: f.id, Text: found.Text}, nil
 }

@@ -34,7 +34,9 @@ func (d *driver) Feeds() (clusterpb.FeedControlClient, error) { return d, nil }
 
 func (d *driver) Explain(err error) error { return err }
 
-func (d *driver) Feed(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[clusterpb.FeedCommand, clusterpb.FeedUpdate], error) {
+func (d *driver) Feed(ctx context.Context,
+	_ ...grpc.CallOption,
+) (grpc.BidiStreamingClient[clusterpb.FeedCommand, clusterpb.FeedUpdate], error) {
 	d.ctx = ctx
 	return d, nil
 }
@@ -319,11 +321,19 @@ func TestOpen(t *testing.T) {
 		waited  []string
 		ended   int // calls of feed_end
 	}{
-		"at once":       {updates: []*clusterpb.FeedUpdate{opened(1)}},
-		"after a while": {updates: []*clusterpb.FeedUpdate{{Waiting: "worker:0"}, {Waiting: "worker:1"}, opened(1)}, waited: []string{"worker:0", "worker:1"}},
-		"no run":        {updates: []*clusterpb.FeedUpdate{over("usage", "no run takes data")}, want: "no run takes data", ended: 1},
-		"refused":       {refuses: "column 'd' is date: cast it to int", want: "df cannot be fed: column 'd' is date: cast it to int", ended: 1},
-		"an iterator":   {once: true, want: "df is an iterator, which can be read once", ended: 1},
+		"at once": {updates: []*clusterpb.FeedUpdate{opened(1)}},
+		"after a while": {
+			updates: []*clusterpb.FeedUpdate{{Waiting: "worker:0"}, {Waiting: "worker:1"}, opened(1)},
+			waited:  []string{"worker:0", "worker:1"},
+		},
+		"no run": {
+			updates: []*clusterpb.FeedUpdate{over("usage", "no run takes data")}, want: "no run takes data", ended: 1,
+		},
+		"refused": {
+			refuses: "column 'd' is date: cast it to int", want: "df cannot be fed: column 'd' is date: cast it to int",
+			ended: 1,
+		},
+		"an iterator": {once: true, want: "df is an iterator, which can be read once", ended: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +342,8 @@ func TestOpen(t *testing.T) {
 				d.updates <- u
 			}
 			var waited []string
-			_, err := Open(t.Context(), py, d, Request{Data: "df", Epochs: 2}, func(what string) { waited = append(waited, what) })
+			_, err := Open(t.Context(), py, d, Request{Data: "df", Epochs: 2},
+				func(what string) { waited = append(waited, what) })
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("opened with %v, not %q", err, test.want)
 			}
@@ -346,50 +357,5 @@ func TestOpen(t *testing.T) {
 				t.Errorf("Python was told %d times to forget the data", n)
 			}
 		})
-	}
-}
-
-// TestForgotten: Python forgets the data when its description was interrupted, came too late or failed.
-func TestForgotten(t *testing.T) {
-	t.Parallel()
-	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, &bridge.PythonError{Name: "ValueError", Text: "no"}} {
-		py := &notebook{fails: cause}
-		if _, err := Open(t.Context(), py, newDriver(), Request{Data: "df"}, func(string) {}); err == nil || py.called("feed_end") != 1 {
-			t.Errorf("%v: opened with %v, Python was called %v", cause, err, py.calls)
-		}
-	}
-}
-
-// TestPredictions: records without a result are an error.
-func TestPredictions(t *testing.T) {
-	t.Parallel()
-	d, py := newDriver(), &notebook{}
-	d.updates <- opened(1)
-	f, err := Open(t.Context(), py, d, Request{Data: "df"}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Predictions(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "before every record had a result") {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-// TestDetached: a cluster has one detached feed, and the feed belongs to one run.
-func TestDetached(t *testing.T) {
-	t.Parallel()
-	var kept Detached
-	if kept.Of("c", 1) != nil {
-		t.Error("there is a feed before one is kept")
-	}
-	first, second := &Client{open: &clusterpb.FeedOpen{Run: 1}}, &Client{open: &clusterpb.FeedOpen{Run: 2}}
-	kept.Keep("c", first)
-	kept.Keep("c", second)
-	kept.Drop(first)
-	if kept.Of("c", 1) != nil || kept.Of("c", 2) != second || kept.Of("d", 2) != nil {
-		t.Errorf("the feeds are %v", kept.feeds)
-	}
-	kept.Drop(second)
-	if kept.Of("c", 2) != nil {
-		t.Error("the feed was not dropped")
 	}
 }

@@ -145,7 +145,8 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 			return h.Explain(err)
 		}
 		for _, t := range r.GetTasks() {
-			tasks = append(tasks, Samples{t.GetTask(), t.GetUnixMillis(), t.GetCpuPercent(), t.GetRssBytes(), t.GetGpuPercent(), t.GetGpuBytes()})
+			tasks = append(tasks,
+				Samples{t.GetTask(), t.GetUnixMillis(), t.GetCpuPercent(), t.GetRssBytes(), t.GetGpuPercent(), t.GetGpuBytes()})
 		}
 		slices.SortStableFunc(tasks, func(a, b Samples) int { return cluster.CompareTaskNames(a.Task, b.Task) })
 		return nil

@@ -33,7 +33,9 @@ type Line struct {
 
 // request returns the driver's request for a message about lines.
 func (m message) request() (*clusterpb.LogsRequest, error) {
-	req := &clusterpb.LogsRequest{Run: m.Run, Task: m.Task, Last: max(1, min(m.Last, mostLines)), Before: m.Before, Grep: pattern(m.Text)}
+	req := &clusterpb.LogsRequest{
+		Run: m.Run, Task: m.Task, Last: max(1, min(m.Last, mostLines)), Before: m.Before, Grep: pattern(m.Text),
+	}
 	if len(m.After) > 0 {
 		if err := json.Unmarshal(m.After, &req.After); err != nil {
 			return nil, errtext.Fault("the panel sent %.40q, which is no position among lines", m.After)
@@ -88,7 +90,10 @@ func convert(lines []*clusterpb.Line) []Line {
 		if r := []rune(text); len(r) > mostColumn {
 			text = string(r[:mostColumn]) + " …"
 		}
-		out = append(out, Line{l.GetTask(), l.GetSeq(), l.GetUnixNano() / 1e6, l.GetStream() == clusterpb.Line_STDERR, strings.ToValidUTF8(text, "\uFFFD")})
+		out = append(out, Line{
+			l.GetTask(), l.GetSeq(), l.GetUnixNano() / 1e6, l.GetStream() == clusterpb.Line_STDERR,
+			strings.ToValidUTF8(text, "\uFFFD"),
+		})
 	}
 	return out
 }

@@ -25,7 +25,9 @@ const lease = 45 * time.Second
 const mostRequests = 8
 
 // Actor runs a verb given as words on a session, as a cell does.
-type Actor func(ctx context.Context, s *session.State, words []string, out render.Output, py bridge.Python) (result.Value, error)
+type Actor func(ctx context.Context, s *session.State, words []string, out render.Output,
+	py bridge.Python,
+) (result.Value, error)
 
 // Server serves the comms of one session.
 type Server struct {
@@ -146,7 +148,8 @@ func (c *comm) request(m message) {
 		"page": c.page, "lines_path": c.linesPath, "act": c.act,
 	}[m.Type]
 	if !ok {
-		c.fail(m, fmt.Errorf("this version of tfcluster does not know the panel's message %q: reload the page, and restart the kernel", command.Shorten(m.Type, 40)))
+		c.fail(m, fmt.Errorf("this version of tfcluster does not know the panel's message %q: reload the page, "+
+			"and restart the kernel", command.Shorten(m.Type, 40)))
 		return
 	}
 	select {

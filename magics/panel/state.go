@@ -102,7 +102,8 @@ const mostFailureLines = 5
 func listClusters(infos []session.ClusterInfo, current string) []Listed {
 	out := make([]Listed, 0, len(infos))
 	for _, i := range infos {
-		out = append(out, Listed{Name: i.Name, Backend: i.Backend, Live: i.Live || i.Hosted, Current: i.Name == current, Note: i.Note})
+		out = append(out,
+			Listed{Name: i.Name, Backend: i.Backend, Live: i.Live || i.Hosted, Current: i.Name == current, Note: i.Note})
 	}
 	return out
 }
@@ -146,8 +147,8 @@ func describeRun(r *clusterpb.RunStatus) *Run {
 	lines := r.GetFailure().GetLines()
 	out := &Run{
 		ID: r.GetId(), State: r.GetState(), Active: render.Active(r), Program: r.GetProgram(), Started: r.GetStartedUnix(),
-		Progress: render.ProgressText(r), Stall: r.GetStall(), Share: render.Share(r), Metrics: r.GetProgress().FiniteMetrics(),
-		Failure: r.GetFailure().GetSummary(), Task: r.GetFailure().GetTask(),
+		Progress: render.ProgressText(r), Stall: r.GetStall(), Share: render.Share(r),
+		Metrics: r.GetProgress().FiniteMetrics(), Failure: r.GetFailure().GetSummary(), Task: r.GetFailure().GetTask(),
 	}
 	out.Lines = append([]string{}, lines[max(0, len(lines)-mostFailureLines):]...)
 	if !out.Active {
@@ -166,8 +167,9 @@ func executors(st *clusterpb.ClusterStatus) []Executor {
 	var out []Executor
 	for _, x := range st.GetExecutors() {
 		e := Executor{
-			Task: x.GetTask(), Host: x.GetHost(), State: x.GetState(), Tone: "busy", Why: x.GetCause(), Silent: x.GetSilentSeconds(),
-			Usage: Usage{GPUs: len(x.GetGpus()), GPU: x.GetGpuPercent(), GPUMemory: x.GetGpuUsedBytes()},
+			Task: x.GetTask(), Host: x.GetHost(), State: x.GetState(), Tone: "busy", Why: x.GetCause(),
+			Silent: x.GetSilentSeconds(),
+			Usage:  Usage{GPUs: len(x.GetGpus()), GPU: x.GetGpuPercent(), GPUMemory: x.GetGpuUsedBytes()},
 		}
 		switch x.GetState() {
 		case "ready":

@@ -19,44 +19,68 @@ var writeExamples = flag.Bool("update", false, "write jupyter-ext/testdata/panel
 func examples() map[string]any {
 	running := &clusterpb.RunStatus{
 		Id: 3, State: "running", Program: "main_fun", StartedUnix: 1_760_000_000, StepsPerSecond: 4,
-		Progress: &clusterpb.Report{Step: 120, TotalSteps: 600, Metrics: map[string]float64{"loss": 0.25}}, Stall: "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
+		Progress: &clusterpb.Report{Step: 120, TotalSteps: 600, Metrics: map[string]float64{"loss": 0.25}},
+		Stall:    "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
 		Tasks: []*clusterpb.TaskStatus{
-			{Task: "worker:0", State: "running", Host: "a", Step: 120, StepsPerSecond: 4, Loss: new(0.25), CpuPercent: 98.5, RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2},
-			{Task: "worker:1", State: "running", Host: "b", Step: 90, StepsPerSecond: 3, CpuPercent: 3, RssBytes: 2 << 30, Restarts: 1, Pid: 8},
+			{
+				Task: "worker:0", State: "running", Host: "a", Step: 120, StepsPerSecond: 4, Loss: new(0.25), CpuPercent: 98.5,
+				RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2,
+			},
+			{
+				Task: "worker:1", State: "running", Host: "b", Step: 90, StepsPerSecond: 3, CpuPercent: 3, RssBytes: 2 << 30,
+				Restarts: 1, Pid: 8,
+			},
 		},
 	}
 	failed := &clusterpb.RunStatus{
 		Id: 2, State: "failed", Program: "train.py", StartedUnix: 1_759_990_000, Seconds: 61,
-		Failure: &clusterpb.Failure{Summary: "worker:1 on b exited with code 1: ValueError: <b>no</b>", Task: "worker:1", Lines: []string{"Traceback …", "ValueError: <b>no</b>"}},
-		Tasks:   []*clusterpb.TaskStatus{{Task: "worker:0", State: "ended", Signal: 15}, {Task: "worker:1", State: "exited", ExitCode: 1}},
-		Series:  []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{1, 0.5}}},
+		Failure: &clusterpb.Failure{
+			Summary: "worker:1 on b exited with code 1: ValueError: <b>no</b>", Task: "worker:1",
+			Lines: []string{"Traceback …", "ValueError: <b>no</b>"},
+		},
+		Tasks: []*clusterpb.TaskStatus{
+			{Task: "worker:0", State: "ended", Signal: 15}, {Task: "worker:1", State: "exited", ExitCode: 1},
+		},
+		Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{1, 0.5}}},
 	}
 	executors := []*clusterpb.ExecutorStatus{
 		{Id: "1", Task: "worker:1", State: "ready", Host: "b", SilentSeconds: 7.5},
-		{Id: "0", Task: "worker:0", State: "ready", Host: "a", Gpus: []*clusterpb.GPU{{Index: 0}}, GpuPercent: 87, GpuUsedBytes: 3 << 30},
+		{
+			Id: "0", Task: "worker:0", State: "ready", Host: "a", Gpus: []*clusterpb.GPU{{Index: 0}}, GpuPercent: 87,
+			GpuUsedBytes: 3 << 30,
+		},
 	}
 	status := func(run *clusterpb.RunStatus) *clusterpb.ClusterStatus {
 		return &clusterpb.ClusterStatus{
-			Name: "brave-otter", Backend: "yarn", State: "ready", Allocation: "application_1760000000000_0001", Dir: "hdfs:///user/ana/runs",
-			SinceUnix: 1_759_980_000, Executors: executors, Run: run, Notes: []*clusterpb.Note{{Text: "2 tasks run\non b", Warning: true}},
+			Name: "brave-otter", Backend: "yarn", State: "ready", Allocation: "application_1760000000000_0001",
+			Dir: "hdfs:///user/ana/runs", SinceUnix: 1_759_980_000, Executors: executors, Run: run,
+			Notes:   []*clusterpb.Note{{Text: "2 tasks run\non b", Warning: true}},
 			Request: &clusterpb.ReserveRequest{Env: map[string]string{"TOKEN": "hunter2"}},
 		}
 	}
-	list := listClusters([]session.ClusterInfo{{Name: "old", Backend: "local", Note: "its driver died"}, {Name: "brave-otter", Backend: "yarn", Live: true}}, "brave-otter")
+	list := listClusters([]session.ClusterInfo{
+		{Name: "old", Backend: "local", Note: "its driver died"}, {Name: "brave-otter", Backend: "yarn", Live: true},
+	}, "brave-otter")
 	waiting := status(nil)
-	waiting.Executors = []*clusterpb.ExecutorStatus{{Id: "0", Task: "worker:0", State: "pending", Cause: "waiting for YARN: queue default is full"}}
+	waiting.Executors = []*clusterpb.ExecutorStatus{
+		{Id: "0", Task: "worker:0", State: "pending", Cause: "waiting for YARN: queue default is full"},
+	}
 	return map[string]any{
 		"none":        State{Clusters: []Listed{}},
 		"reservation": State{Clusters: list, Cluster: describe(waiting)},
 		"training":    State{Clusters: list, Cluster: describe(status(running))},
 		"failed":      State{Clusters: list, Cluster: describe(status(failed))},
 		"dead":        State{Clusters: list[:1], Problem: "the driver of old died"},
-		"runs":        reply{"type": "curves", "request": 1, "runs": []PastRun{{Run: *describeRun(failed), Series: curvesOf(failed)}}},
+		"runs": reply{
+			"type": "curves", "request": 1, "runs": []PastRun{{Run: *describeRun(failed), Series: curvesOf(failed)}},
+		},
 		"lines": reply{"type": "lines", "request": 2, "run": 3, "skipped": 5, "gap": "", "lines": convert([]*clusterpb.Line{
 			{Task: "worker:0", Seq: 41, Text: "step <b>1</b>", UnixNano: 1_760_000_000_123_000_000},
 			{Task: "worker:1", Seq: 7, Text: "warning", Stream: clusterpb.Line_STDERR, UnixNano: 1_760_000_000_124_000_000},
 		})},
-		"samples": reply{"type": "samples", "request": 3, "tasks": []Samples{{"worker:0", []int64{1_760_000_000_000, 1_760_000_002_000}, []float32{90, 95}, []uint64{1 << 30, 1 << 30}, []float32{}, []uint64{}}}},
+		"samples": reply{"type": "samples", "request": 3, "tasks": []Samples{{"worker:0", []int64{
+			1_760_000_000_000, 1_760_000_002_000,
+		}, []float32{90, 95}, []uint64{1 << 30, 1 << 30}, []float32{}, []uint64{}}}},
 	}
 }
 
@@ -108,7 +132,8 @@ func TestShorten(t *testing.T) {
 			}
 		}
 		if len(c.Executors) != tt.shown || c.Hidden != tt.hidden || lost != min(tt.lost, mostExecutors) {
-			t.Errorf("%d executors, %d lost: %d shown, %d hidden, %d lost shown", tt.all, tt.lost, len(c.Executors), c.Hidden, lost)
+			t.Errorf("%d executors, %d lost: %d shown, %d hidden, %d lost shown", tt.all, tt.lost, len(c.Executors),
+				c.Hidden, lost)
 		}
 	}
 }
@@ -117,7 +142,9 @@ func TestShorten(t *testing.T) {
 func TestTasksOfPastRuns(t *testing.T) {
 	t.Parallel()
 	run := &clusterpb.RunStatus{Id: 1, State: "failed", Tasks: []*clusterpb.TaskStatus{
-		{Task: "worker:0", State: "ended", Signal: 15}, {Task: "worker:1", State: "exited", ExitCode: 1}, {Task: "worker:2", State: "exited", ExitCode: -1, Reason: "executor lost"},
+		{Task: "worker:0", State: "ended", Signal: 15}, {Task: "worker:1", State: "exited", ExitCode: 1}, {
+			Task: "worker:2", State: "exited", ExitCode: -1, Reason: "executor lost",
+		},
 	}}
 	st := &clusterpb.ClusterStatus{Run: run}
 	for i := range 3 {
@@ -141,12 +168,16 @@ func TestTasksOfPastRuns(t *testing.T) {
 
 func TestPick(t *testing.T) {
 	t.Parallel()
-	all := []Listed{{Name: "dead"}, {Name: "old", Live: true}, {Name: "mine", Live: true, Current: true}, {Name: "new", Live: true}}
+	all := []Listed{
+		{Name: "dead"}, {Name: "old", Live: true}, {Name: "mine", Live: true, Current: true}, {Name: "new", Live: true},
+	}
 	for _, tt := range []struct {
 		name string
 		all  []Listed
 		want string
-	}{{"", all, "mine"}, {"dead", all, "dead"}, {"", all[:2], "old"}, {"gone", all[:2], "old"}, {"", all[:1], ""}, {"", nil, ""}} {
+	}{{"", all, "mine"}, {"dead", all, "dead"}, {"", all[:2], "old"}, {"gone", all[:2], "old"}, {"", all[:1], ""}, {
+		"", nil, "",
+	}} {
 		if got := pick(tt.name, tt.all); got != tt.want {
 			t.Errorf("pick(%q, %v) is %q, want %q", tt.name, tt.all, got, tt.want)
 		}
@@ -164,7 +195,10 @@ func TestPattern(t *testing.T) {
 
 // FuzzMessage: no message makes the kernel panic or wait.
 func FuzzMessage(f *testing.F) {
-	for _, m := range []string{`{"type":"show"}`, `{"type":"page","after":{"a":1}}`, `{"type":"samples","after":"x"}`, `[]`, `{"type":"act","verb":"rm"}`} {
+	for _, m := range []string{
+		`{"type":"show"}`, `{"type":"page","after":{"a":1}}`, `{"type":"samples","after":"x"}`, `[]`,
+		`{"type":"act","verb":"rm"}`,
+	} {
 		f.Add([]byte(m))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

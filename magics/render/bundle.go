@@ -17,18 +17,30 @@ type Bundle struct {
 var views = sync.OnceValue(func() *template.Template {
 	t := template.New("").Funcs(template.FuncMap{"align": align})
 	return template.Must(t.Parse(`
-{{- define "frame"}}<div class="mathjax_ignore" style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">{{.}}</div>{{end}}
+{{- define "frame"}}<div class="mathjax_ignore" ` +
+		`style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">` +
+		`{{.}}</div>{{end}}
 {{- define "title"}}<div><b{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</b></div>{{end}}
 {{- define "line"}}<div{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</div>{{end}}
 {{- define "code"}}<pre style="margin:4px 0;white-space:pre-wrap;color:inherit;background:none">{{.}}</pre>{{end}}
-{{- define "stack"}}<pre style="margin:6px 0;color:inherit;background:none;overflow-x:auto">{{range .}}<span{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</span>
+{{- define "stack"}}<pre style="margin:6px 0;color:inherit;background:none;overflow-x:auto">` +
+		`{{range .}}<span{{with .Style}} style="{{.}}"{{end}}>{{.Line}}</span>
 {{end}}</pre>{{end}}
-{{- define "details"}}<details><summary style="opacity:.65;cursor:pointer">{{.Summary}}</summary>{{.Body}}</details>{{end}}
-{{- define "bar"}}<div style="width:320px;max-width:100%;height:8px;border-radius:4px;background:rgba(128,128,128,.25);margin:4px 0"><div style="width:{{printf "%.1f" .}}%;height:8px;border-radius:4px;background:#3b82f6"></div></div>{{end}}
-{{- define "curves"}}{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0"><div>{{.Name}} <b>{{.Last}}</b></div><img width="220" height="56" alt="{{.Name}}" src="{{.URL}}"><div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}{{end}}
-{{- define "table"}}{{$t := .}}<table style="border-collapse:collapse;margin:4px 0;text-align:left;color:inherit;font-size:inherit"><thead><tr>
-{{- range $i, $h := .Head}}<th style="text-align:{{align $t $i}};padding:2px 14px 2px 0;opacity:.65;font-weight:500">{{$h}}</th>{{end}}</tr></thead><tbody>
-{{- range .Rows}}<tr>{{range $i, $c := .}}<td style="text-align:{{align $t $i}};padding:2px 14px 2px 0;vertical-align:top;{{$c.Style}}">{{$c.Text}}</td>{{end}}</tr>{{end}}</tbody></table>{{end}}
+{{- define "details"}}<details><summary style="opacity:.65;cursor:pointer">{{.Summary}}</summary>` +
+		`{{.Body}}</details>{{end}}
+{{- define "bar"}}<div style="width:320px;max-width:100%;height:8px;border-radius:4px;` +
+		`background:rgba(128,128,128,.25);margin:4px 0">` +
+		`<div style="width:{{printf "%.1f" .}}%;height:8px;border-radius:4px;background:#3b82f6"></div></div>{{end}}
+{{- define "curves"}}{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0">` +
+		`<div>{{.Name}} <b>{{.Last}}</b></div>` +
+		`<img width="220" height="56" alt="{{.Name}}" src="{{.URL}}">` +
+		`<div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}{{end}}
+{{- define "table"}}{{$t := .}}<table style="border-collapse:collapse;margin:4px 0;` +
+		`text-align:left;color:inherit;font-size:inherit"><thead><tr>
+{{- range $i, $h := .Head}}<th style="text-align:{{align $t $i}};padding:2px 14px 2px 0;opacity:.65;` +
+		`font-weight:500">{{$h}}</th>{{end}}</tr></thead><tbody>
+{{- range .Rows}}<tr>{{range $i, $c := .}}<td style="text-align:{{align $t $i}};padding:2px 14px 2px 0;` +
+		`vertical-align:top;{{$c.Style}}">{{$c.Text}}</td>{{end}}</tr>{{end}}</tbody></table>{{end}}
 `))
 })
 

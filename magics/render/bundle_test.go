@@ -14,9 +14,9 @@ func TestBundleEscapes(t *testing.T) {
 	table := Table{Head: []string{evil}, Rows: [][]Cell{{{Text: evil, Tone: ToneBad}}}}
 	curves := Curves([]*clusterpb.Series{{Name: evil, Steps: []int64{1, 2}, Values: []float64{1, 2}}}, 1)
 	for name, b := range map[string]Bundle{
-		"title": Title(evil), "line": Line(evil), "faint": Title("t").Faint(evil), "busy": Title("t").Busy(evil), "code": Line("l").Code("a", evil),
-		"table": Line("l").Table(table), "details": Line("l").Details(evil, Line(evil)), "append": Line("l").Append(Title(evil)), "toned": Bundle{}.title(evil, ToneBad),
-		"curves": Line(evil).Curves(curves),
+		"title": Title(evil), "line": Line(evil), "faint": Title("t").Faint(evil), "busy": Title("t").Busy(evil),
+		"code": Line("l").Code("a", evil), "table": Line("l").Table(table), "details": Line("l").Details(evil, Line(evil)),
+		"append": Line("l").Append(Title(evil)), "toned": Bundle{}.title(evil, ToneBad), "curves": Line(evil).Curves(curves),
 	} {
 		html := b.HTML()
 		for _, bad := range []string{"<script", "<img src=x", `"'`, "ZgotmplZ"} {
@@ -39,10 +39,12 @@ func TestBundle(t *testing.T) {
 	if data := (Bundle{}).Plain("text").MIME(); len(data) != 1 || data["text/plain"] != "text\n" {
 		t.Errorf("plain text alone: %v", data)
 	}
-	b := Bundle{}.title("bad", ToneBad).Line("plain").Append(bar(0.425)).Table(Table{Head: []string{"n"}, Right: []int{0}, Rows: [][]Cell{{{Text: "1", Tone: ToneGood}}}})
+	b := Bundle{}.title("bad", ToneBad).Line("plain").Append(bar(0.425)).Table(
+		Table{Head: []string{"n"}, Right: []int{0}, Rows: [][]Cell{{{Text: "1", Tone: ToneGood}}}})
 	html := b.HTML()
 	for _, want := range []string{
-		`<b style="color:#e0483e;font-weight:600">bad</b>`, "<div>plain</div>", "width:42.5%", `<th style="text-align:right;`, `color:#2e9e4f;white-space:nowrap">1</td>`,
+		`<b style="color:#e0483e;font-weight:600">bad</b>`, "<div>plain</div>", "width:42.5%", `<th style="text-align:right;`,
+		`color:#2e9e4f;white-space:nowrap">1</td>`,
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("no %s in %s", want, html)

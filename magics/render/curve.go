@@ -111,7 +111,8 @@ type Curve struct {
 	Name  string `json:"name"`
 	Last  string `json:"last"`
 	Range string `json:"range"` // of the values, and of the steps
-	Image string `json:"image"` // a data URI: JupyterLab removes <svg> from notebooks that are not trusted, and keeps <img>
+	// A data URI: JupyterLab removes <svg> from notebooks that are not trusted, and keeps <img>.
+	Image string `json:"image"`
 }
 
 // URL is the image for a template, which takes no data URI from a string.
@@ -176,14 +177,16 @@ func curve(s *clusterpb.Series, colour string) (Curve, bool) {
 		fmt.Fprintf(&points, "%.1f,%.1f ", x, y)
 	}
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`+
-		`<rect width="%.0f" height="%.0f" fill="#808080" opacity=".1"/><polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/></svg>`,
+		`<rect width="%.0f" height="%.0f" fill="#808080" opacity=".1"/><polyline points="%s" fill="none" stroke="%s" `+
+		`stroke-width="1.6"/></svg>`,
 		curveWide, curveHigh, curveWide, curveHigh, curveWide, curveHigh, strings.TrimSpace(points.String()), colour)
 	values := Number(y0)
 	if y1 > y0 {
 		values += " to " + Number(y1)
 	}
 	return Curve{
-		Name: s.GetName(), Last: Number(ys[len(ys)-1]), Image: "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)),
+		Name: s.GetName(), Last: Number(ys[len(ys)-1]),
+		Image: "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)),
 		Range: fmt.Sprintf("%s · step %s to %s", values, Thousands(int64(x0)), Thousands(int64(x1))),
 	}, true
 }

@@ -30,7 +30,8 @@ func TestCurves(t *testing.T) {
 		t.Errorf("the image is %s, %v", svg, err)
 	}
 	html := Bundle{}.Curves(curves).HTML()
-	if strings.Contains(html, "<svg") || !strings.Contains(html, `src="data:image/svg`) || !strings.Contains(html, "&lt;loss&gt;") || strings.Contains(html, "ZgotmplZ") {
+	if strings.Contains(html, "<svg") || !strings.Contains(html, `src="data:image/svg`) ||
+		!strings.Contains(html, "&lt;loss&gt;") || strings.Contains(html, "ZgotmplZ") {
 		t.Errorf("the HTML is %s", html)
 	}
 }

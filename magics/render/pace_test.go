@@ -37,7 +37,10 @@ func TestStragglers(t *testing.T) {
 		},
 		{
 			"a parameter server and an evaluator report other steps", "running", 1,
-			[]*clusterpb.TaskStatus{task("worker:0", "running", 12), task("evaluator:0", "running", 3), task("ps:0", "running", 1), task("worker:1", "running", 0)},
+			[]*clusterpb.TaskStatus{
+				task("worker:0", "running", 12), task("evaluator:0", "running", 3), task("ps:0", "running", 1),
+				task("worker:1", "running", 0),
+			},
 			[]string{"step 12 of 12"},
 			[]string{"behind"},
 		},
@@ -55,13 +58,18 @@ func TestStragglers(t *testing.T) {
 		},
 		{
 			"the use of GPUs", "running", 0,
-			[]*clusterpb.TaskStatus{{Task: "worker:0", State: "running", RssBytes: 1 << 20, GpuPercent: 96.7, GpuUsedBytes: 5 << 30}, {Task: "worker:1", State: "exited", RssBytes: 1, GpuPercent: 71, GpuUsedBytes: 1}},
+			[]*clusterpb.TaskStatus{
+				{Task: "worker:0", State: "running", RssBytes: 1 << 20, GpuPercent: 96.7, GpuUsedBytes: 5 << 30},
+				{Task: "worker:1", State: "exited", RssBytes: 1, GpuPercent: 71, GpuUsedBytes: 1},
+			},
 			[]string{" gpu ", "gpu memory", "  97 %     5.0 GiB"},
 			[]string{"71 %"},
 		},
 		{
 			"the tasks report no steps", "running", 0,
-			[]*clusterpb.TaskStatus{task("worker:0", "running", 0), {Task: "worker:1", State: "running", OwnStepSeconds: 0.42, Slowdown: 3.2}},
+			[]*clusterpb.TaskStatus{
+				task("worker:0", "running", 0), {Task: "worker:1", State: "running", OwnStepSeconds: 0.42, Slowdown: 3.2},
+			},
 			[]string{"worker:1 takes 0.42 s for a step on its own, 3.2× the median", "(3.2× slower)"},
 			[]string{"behind", " (3.2×  "},
 		},
@@ -72,9 +80,13 @@ func TestStragglers(t *testing.T) {
 			[]string{"behind"},
 		},
 	} {
-		b := RunView(&clusterpb.RunStatus{Id: 1, State: tt.state, StepsPerSecond: tt.rate, Seconds: 14, Progress: &clusterpb.Report{Step: 12, TotalSteps: 12}, Tasks: tt.tasks})
+		b := RunView(&clusterpb.RunStatus{
+			Id: 1, State: tt.state, StepsPerSecond: tt.rate, Seconds: 14, Progress: &clusterpb.Report{Step: 12, TotalSteps: 12},
+			Tasks: tt.tasks,
+		})
 		for _, want := range tt.has {
-			if !strings.Contains(b.Text, want) || !strings.Contains(b.HTML(), strings.TrimSpace(want)) && !strings.Contains(want, "%") {
+			if !strings.Contains(b.Text, want) ||
+				!strings.Contains(b.HTML(), strings.TrimSpace(want)) && !strings.Contains(want, "%") {
 				t.Errorf("%s: no %q in\n%s", tt.name, want, b.Text)
 			}
 		}
@@ -90,7 +102,8 @@ func TestStragglers(t *testing.T) {
 func TestStall(t *testing.T) {
 	t.Parallel()
 	const line = "worker:1 is 41 s behind: in <lambda> (mnist.py:33)"
-	b := RunView(&clusterpb.RunStatus{Id: 1, State: "running", Progress: &clusterpb.Report{Step: 6, TotalSteps: 12}, Stall: line})
+	b := RunView(
+		&clusterpb.RunStatus{Id: 1, State: "running", Progress: &clusterpb.Report{Step: 6, TotalSteps: 12}, Stall: line})
 	bar, below := strings.Index(b.Text, "50 %"), strings.Index(b.Text, line+"\n")
 	if bar < 0 || below < bar || strings.Count(b.Text, "behind") != 1 {
 		t.Errorf("shown as\n%s", b.Text)

@@ -32,13 +32,25 @@ func ExecutorRows(executors []*clusterpb.ExecutorStatus) Table {
 			{Text: x.GetState(), Tone: executorTone(x.GetState())},
 			{Text: gpuNames(x.GetGpus())},
 			{Text: pythonText(x.GetPython())},
-			{Text: x.GetCause(), Tone: ToneFaint},
+			{Text: executorCause(x), Tone: ToneFaint},
 		})
 	}
 	if hidden > 0 {
 		t.Rows = append(t.Rows, Row("…", "", "", fmt.Sprintf("%d more are ready", hidden), "", "", ""))
 	}
 	return t.Drop()
+}
+
+// executorCause returns how long an executor's agent has been silent, if so, and what it waits for or why it was lost.
+func executorCause(x *clusterpb.ExecutorStatus) string {
+	if x.GetSilentSeconds() == 0 {
+		return x.GetCause()
+	}
+	silent := fmt.Sprintf("silent for %.0f s", x.GetSilentSeconds())
+	if x.GetCause() != "" {
+		silent += ": " + x.GetCause()
+	}
+	return silent
 }
 
 func executorTone(state string) Tone {
@@ -99,12 +111,14 @@ func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 
 // ClusterView is the answer of status.
 func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
-	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), StateWords(st))
+	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()),
+		StateWords(st))
 	var facts []string
 	if st.GetSinceUnix() > 0 {
 		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
 	}
-	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()), Plural(int64(st.GetClients()), "client"))
+	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()),
+		Plural(int64(st.GetClients()), "client"))
 	switch {
 	case st.GetIdleLeftMillis() > 0:
 		facts = append(facts, "idle: released in "+Clock(float64(st.GetIdleLeftMillis())/1000))
@@ -114,7 +128,8 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	if st.GetDetached() {
 		facts = append(facts, "detached")
 	}
-	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " + st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
+	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " +
+		st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
 	if w := st.GetWaiting(); w != "" {
 		b = b.Busy("waiting: " + w)
 	}
@@ -164,7 +179,8 @@ func noteLine(n *clusterpb.Note) string {
 	return at + NoteText(n)
 }
 
-// NoteText is a note's text, in one line and without control characters: it may have names of files that a program chose.
+// NoteText is a note's text, in one line and without control characters: it may have names of files
+// that a program chose.
 func NoteText(n *clusterpb.Note) string {
 	if n.GetWarning() {
 		return "warning: " + OneLine(n.GetText())

@@ -20,7 +20,8 @@ func DiffView(d *manifest.Diff) Bundle {
 	a, b := fmt.Sprintf("run %d", d.Runs[0]), fmt.Sprintf("run %d", d.Runs[1])
 	view := Title(a + " → " + b)
 	for _, run := range d.Missing {
-		view = view.Busy(fmt.Sprintf("run %d has no manifest: it was not entered, or was started by an earlier version; only its arguments and results are compared", run))
+		view = view.Busy(fmt.Sprintf("run %d has no manifest: it was not entered, or was started by an earlier version; "+
+			"only its arguments and results are compared", run))
 	}
 	table := func(changes []manifest.Change) Bundle {
 		t := Table{Head: []string{"what", "name", a, b}}
@@ -35,7 +36,8 @@ func DiffView(d *manifest.Diff) Bundle {
 		view = view.Append(table(d.Changes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Sources)) {
-		view = view.Details("changes in "+termtext.Visible(name), Bundle{}.Code(strings.Split(termtext.Visible(strings.TrimRight(d.Sources[name], "\n")), "\n")...))
+		view = view.Details("changes in "+termtext.Visible(name),
+			Bundle{}.Code(strings.Split(termtext.Visible(strings.TrimRight(d.Sources[name], "\n")), "\n")...))
 	}
 	if len(d.Results) > 0 {
 		view = view.Line("results").Append(table(d.Results))

@@ -10,7 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
-// FabricView shows the executors' devices, the settings of their tasks with the reasons, and what NCCL says that it uses.
+// FabricView shows the executors' devices, the settings of their tasks with the reasons, and what NCCL
+// says that it uses.
 func FabricView(name string, r *clusterpb.FabricReply) Bundle {
 	b := Title(fmt.Sprintf("network of cluster %s: %s", name, cmp.Or(r.GetSummary(), "no executor is here yet")))
 	if mode := r.GetMode(); mode != string(fabric.Auto) {
@@ -52,7 +53,8 @@ func deviceRows(executors []*clusterpb.ExecutorFabric) Table {
 			if p.GetRemedy() != "" {
 				remark.Text += ": " + p.GetRemedy()
 			}
-			row := Row(first[0], first[1], first[2], port, p.GetLink(), fabric.RateText(p.GetRate()), used, p.GetNear(), first[3])
+			row := Row(first[0], first[1], first[2], port, p.GetLink(), fabric.RateText(p.GetRate()), used,
+				p.GetNear(), first[3])
 			t.Rows = append(t.Rows, append(row, remark))
 			first = []string{"", "", "", ""}
 		}
@@ -81,7 +83,8 @@ func settingRows(executors []*clusterpb.ExecutorFabric) Table {
 	var order []key
 	for _, x := range executors {
 		for _, s := range x.GetSettings() {
-			reason := strings.Replace(s.GetReason(), "the address "+x.GetFabric().GetAddress()+" in", "the executor's address in", 1)
+			reason := strings.Replace(s.GetReason(), "the address "+x.GetFabric().GetAddress()+
+				" in", "the executor's address in", 1)
 			k := key{s.GetName(), s.GetValue(), cmp.Or(s.GetSource(), "tfcluster"), reason}
 			if tasks[k] == nil {
 				order = append(order, k)
@@ -103,7 +106,8 @@ func chosenRows(executors []*clusterpb.ExecutorFabric) Table {
 	t := Table{Head: []string{"task", "NCCL", "network", "devices", "channels"}}
 	for _, x := range executors {
 		if c := x.GetChosen(); c != nil {
-			t.Rows = append(t.Rows, Row(x.GetTask(), c.GetVersion(), c.GetNetwork(), strings.Join(c.GetDevices(), " "), strings.Join(c.GetPaths(), " ")))
+			t.Rows = append(t.Rows, Row(x.GetTask(), c.GetVersion(), c.GetNetwork(), strings.Join(c.GetDevices(), " "),
+				strings.Join(c.GetPaths(), " ")))
 		}
 	}
 	return t.Drop()

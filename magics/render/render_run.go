@@ -63,7 +63,8 @@ func ProgressText(st *clusterpb.RunStatus) string {
 	if pace.last != "" {
 		parts = append(parts, fmt.Sprintf("%s is %s behind", pace.last, Plural(pace.fastest-pace.slowest, "step")))
 	} else if x := slower(st); x != nil && Active(st) {
-		parts = append(parts, fmt.Sprintf("%s takes %.2g s for a step on its own, %s the median", x.GetTask(), x.GetOwnStepSeconds(), times(x.GetSlowdown())))
+		parts = append(parts, fmt.Sprintf("%s takes %.2g s for a step on its own, %s the median", x.GetTask(),
+			x.GetOwnStepSeconds(), times(x.GetSlowdown())))
 	}
 	of("epoch", p.GetEpoch(), p.GetTotalEpochs())
 	if r := st.GetStepsPerSecond(); r > 0 {
@@ -127,7 +128,10 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 // TaskRows is a row a task. Of a run that is over only those are shown, unless all,
 // that did not end well.
 func TaskRows(st *clusterpb.RunStatus, all bool) Table {
-	t := Table{Head: []string{"task", "state", "host", "step", "memory", "cpu", "gpu", "gpu memory", "restarts", "why"}, Right: []int{3, 4, 5, 6, 7, 8}}
+	t := Table{
+		Head:  []string{"task", "state", "host", "step", "memory", "cpu", "gpu", "gpu memory", "restarts", "why"},
+		Right: []int{3, 4, 5, 6, 7, 8},
+	}
 	ended, pace := !Active(st), paceOf(st)
 	const most = 24
 	hidden := 0
@@ -225,7 +229,9 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
 	if x.GetRestarts() > 0 {
 		restarts = strconv.Itoa(int(x.GetRestarts()))
 	}
-	return []Cell{{Text: x.GetTask()}, state, {Text: x.GetHost()}, {Text: step}, {Text: memory}, {Text: cpu}, {Text: gpu}, {Text: gpuMemory}, {Text: restarts}, {Text: why, Tone: ToneFaint}}
+	return []Cell{{Text: x.GetTask()}, state, {Text: x.GetHost()}, {
+		Text: step,
+	}, {Text: memory}, {Text: cpu}, {Text: gpu}, {Text: gpuMemory}, {Text: restarts}, {Text: why, Tone: ToneFaint}}
 }
 
 // exitTerminated is the exit code of a program that ends because of SIGTERM.
@@ -272,7 +278,9 @@ func WithoutFailure(st *clusterpb.RunStatus) *clusterpb.RunStatus {
 // run was in.
 func HistoryView(h *clusterpb.HistoryReply) Bundle {
 	runs, in := h.GetRuns(), map[string]bool{}
-	t := Table{Head: []string{"run", "program", "arguments", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
+	t := Table{Head: []string{
+		"run", "program", "arguments", "state", "started", "took", "step", "metrics", "application", "failure",
+	}, Right: []int{0, 6}}
 	for _, r := range runs {
 		started, step := "", ""
 		if r.GetStartedUnix() > 0 {

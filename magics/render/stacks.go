@@ -27,7 +27,8 @@ func StacksView(run int32, snapshots []*clusterpb.Snapshot, missing []*clusterpb
 		b = b.Line(line)
 	}
 	if idle.count > 0 {
-		b = b.Faint(fmt.Sprintf("left out: %s without frames of the program (%s); --all shows them", Plural(int64(idle.count), "waiting thread"), ShortList(slices.Sorted(maps.Keys(idle.names)), 4)))
+		b = b.Faint(fmt.Sprintf("left out: %s without frames of the program (%s); --all shows them",
+			Plural(int64(idle.count), "waiting thread"), ShortList(slices.Sorted(maps.Keys(idle.names)), 4)))
 	}
 	var more []string
 	for _, s := range snapshots {
@@ -40,7 +41,8 @@ func StacksView(run int32, snapshots []*clusterpb.Snapshot, missing []*clusterpb
 	}
 	for _, s := range snapshots {
 		if s.GetNative() != "" {
-			b = b.Details(s.GetTask()+" by py-spy", Line(s.GetTask()+" by py-spy:").Code(strings.Split(strings.TrimRight(s.GetNative(), "\n"), "\n")...))
+			b = b.Details(s.GetTask()+
+				" by py-spy", Line(s.GetTask()+" by py-spy:").Code(strings.Split(strings.TrimRight(s.GetNative(), "\n"), "\n")...))
 		}
 		if s.GetNativeError() != "" {
 			b = b.Busy(fmt.Sprintf("no native frames of %s: %s", s.GetTask(), s.GetNativeError()))
@@ -102,7 +104,9 @@ func foldThreads(snapshots []*clusterpb.Snapshot, all bool) ([]*threads, idleThr
 			key := stackKey(t, problem)
 			g := groups[key]
 			if g == nil {
-				g = &threads{first: t, problem: problem, names: map[string]bool{}, channels: map[string]bool{}, least: t.GetCpuPercent()}
+				g = &threads{
+					first: t, problem: problem, names: map[string]bool{}, channels: map[string]bool{}, least: t.GetCpuPercent(),
+				}
 				groups[key] = g
 				if t.GetMain() {
 					main = append(main, g)
@@ -118,7 +122,8 @@ func foldThreads(snapshots []*clusterpb.Snapshot, all bool) ([]*threads, idleThr
 
 // waits returns whether a thread waits, or its state is unknown, in code that is not the program's.
 func waits(t *clusterpb.ThreadStack) bool {
-	return !t.GetMain() && (t.GetState() == "S" || t.GetState() == "") && !slices.ContainsFunc(t.GetFrames(), func(f *clusterpb.Frame) bool { return !f.Library() })
+	return !t.GetMain() && (t.GetState() == "S" || t.GetState() == "") &&
+		!slices.ContainsFunc(t.GetFrames(), func(f *clusterpb.Frame) bool { return !f.Library() })
 }
 
 // stackKey returns a text that is equal for threads to be shown once.
@@ -210,7 +215,8 @@ func (g *threads) namesText() string {
 // sleeps.
 func stateText(letter string, channels []string) string {
 	text, known := map[string]string{
-		"R": "running", "S": "sleeping", "D": "waiting for a disk, file system or device", "T": "stopped", "t": "stopped by a debugger", "Z": "ended",
+		"R": "running", "S": "sleeping", "D": "waiting for a disk, file system or device", "T": "stopped",
+		"t": "stopped by a debugger", "Z": "ended",
 	}[letter]
 	if !known {
 		text = letter
@@ -253,7 +259,8 @@ func frameRows(frames []*clusterpb.Frame, all bool) []frameRow {
 				rest[library(f)] = true
 			}
 			rows = append(rows, row(frames[i], all), frameRow{
-				place: fmt.Sprintf("… %d frames in %s", end-i-1, ShortList(slices.Sorted(maps.Keys(rest)), 3)), style: ToneFaint.Style(),
+				place: fmt.Sprintf("… %d frames in %s", end-i-1, ShortList(slices.Sorted(maps.Keys(rest)), 3)),
+				style: ToneFaint.Style(),
 			})
 		}
 		i = end
@@ -270,7 +277,8 @@ func row(f *clusterpb.Frame, all bool) frameRow {
 		file = f.GetFile()
 	}
 	r := frameRow{
-		place: fmt.Sprintf("%s:%d", file, f.GetLine()), function: cmp.Or(f.GetFunction(), "?"), code: command.Shorten(f.GetCode(), 100), program: !f.Library(),
+		place: fmt.Sprintf("%s:%d", file, f.GetLine()), function: cmp.Or(f.GetFunction(), "?"),
+		code: command.Shorten(f.GetCode(), 100), program: !f.Library(),
 	}
 	if !r.program {
 		r.style = ToneFaint.Style()
@@ -288,7 +296,8 @@ func shortPath(f *clusterpb.Frame) string {
 			return in
 		}
 	}
-	if _, in, ok := strings.Cut(f.GetFile(), "/lib/python3"); ok { // of the standard library: …/lib/python3.12/threading.py
+	// Of the standard library: …/lib/python3.12/threading.py.
+	if _, in, ok := strings.Cut(f.GetFile(), "/lib/python3"); ok {
 		_, in, _ = strings.Cut(in, "/")
 		return in
 	}

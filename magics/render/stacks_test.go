@@ -42,7 +42,8 @@ func TestStacksHTML(t *testing.T) {
 func TestFrameRows(t *testing.T) {
 	t.Parallel()
 	frame := func(file string) *clusterpb.Frame { return &clusterpb.Frame{Function: "f", File: file, Line: 1} }
-	program, keras, threading := frame("/home/me/train.py"), frame("/x/site-packages/keras/a.py"), frame("/usr/lib/python3.12/threading.py")
+	program, keras, threading := frame("/home/me/train.py"), frame("/x/site-packages/keras/a.py"),
+		frame("/usr/lib/python3.12/threading.py")
 	own := frame("/run/python-0123abcd/tfcluster/collective.py")
 	for _, tt := range []struct {
 		name   string
@@ -51,12 +52,31 @@ func TestFrameRows(t *testing.T) {
 		want   string
 	}{
 		{"nothing", nil, false, ""},
-		{"the program's", []*clusterpb.Frame{program, program, program, program, program}, false, "train.py:1 train.py:1 train.py:1 train.py:1 train.py:1"},
-		{"few of libraries", []*clusterpb.Frame{keras, threading, own, program}, false, "keras/a.py:1 threading.py:1 collective.py:1 train.py:1"},
-		{"many", []*clusterpb.Frame{threading, keras, keras, own, program, keras}, false, "threading.py:1 … 3 frames in keras, tfcluster train.py:1 keras/a.py:1"},
-		{"all", []*clusterpb.Frame{keras, keras, keras, keras}, true, strings.TrimSpace(strings.Repeat("/x/site-packages/keras/a.py:1 ", 4))},
-		{"garbage collection", []*clusterpb.Frame{{Function: clusterpb.CollectingGarbage}, program}, false, "(Python collects garbage) train.py:1"},
-		{"a cell", []*clusterpb.Frame{frame("Cell In[3]"), frame("<string>"), frame("<frozen importlib._bootstrap>")}, false, "Cell In[3]:1 <string>:1 <frozen importlib._bootstrap>:1"},
+		{
+			"the program's", []*clusterpb.Frame{program, program, program, program, program}, false, "train.py:1 train.py:1 " +
+				"train.py:1 train.py:1 train.py:1",
+		},
+		{
+			"few of libraries", []*clusterpb.Frame{keras, threading, own, program}, false, "keras/a.py:1 threading.py:1 " +
+				"collective.py:1 train.py:1",
+		},
+		{
+			"many", []*clusterpb.Frame{threading, keras, keras, own, program, keras}, false, "threading.py:1 … 3 frames in " +
+				"keras, tfcluster train.py:1 keras/a.py:1",
+		},
+		{
+			"all", []*clusterpb.Frame{keras, keras, keras, keras}, true, strings.TrimSpace(
+				strings.Repeat("/x/site-packages/keras/a.py:1 ", 4)),
+		},
+		{
+			"garbage collection", []*clusterpb.Frame{{Function: clusterpb.CollectingGarbage}, program}, false, "(Python " +
+				"collects garbage) train.py:1",
+		},
+		{
+			"a cell",
+			[]*clusterpb.Frame{frame("Cell In[3]"), frame("<string>"), frame("<frozen importlib._bootstrap>")},
+			false, "Cell In[3]:1 <string>:1 <frozen importlib._bootstrap>:1",
+		},
 	} {
 		var places []string
 		for _, r := range frameRows(tt.frames, tt.all) {

@@ -46,7 +46,10 @@ func doingRows(r *clusterpb.WhyReply) Table {
 			doing += ", " + x.GetDetail()
 		}
 		t.Rows = append(t.Rows, []Cell{
-			{Text: x.GetTask(), Tone: tone}, {Text: x.GetState()}, {Text: doing, Tone: tone}, {Text: x.GetWhere(), Tone: tone}, {Text: step}, {Text: age}, {Text: fmt.Sprintf("%.0f %%", x.GetCpuPercent())},
+			{Text: x.GetTask(), Tone: tone}, {Text: x.GetState()}, {
+				Text: doing,
+				Tone: tone,
+			}, {Text: x.GetWhere(), Tone: tone}, {Text: step}, {Text: age}, {Text: fmt.Sprintf("%.0f %%", x.GetCpuPercent())},
 		})
 	}
 	if hidden > 0 {

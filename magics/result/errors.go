@@ -81,17 +81,28 @@ func NewReport(err error) *Report {
 	)
 	switch {
 	case errors.As(err, &usage):
-		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2, Topic: usage.Verb}
+		return &Report{
+			Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2,
+			Topic: usage.Verb,
+		}
 	case errors.As(err, &failed):
 		return failed.report()
 	case errors.As(err, &broke), errors.Is(err, context.Canceled):
-		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
+		return &Report{
+			Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130,
+		}
 	case errors.As(err, &broken):
 		text := errtext.WithRemedy(err.Error())
-		return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: max(1, broken.Code), Topic: cmp.Or(broken.Topic, OtherErrors)}
+		return &Report{
+			Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: max(1, broken.Code),
+			Topic: cmp.Or(broken.Topic, OtherErrors),
+		}
 	}
 	text := errtext.WithRemedy(PlainError(err))
-	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err), Topic: OtherErrors}
+	return &Report{
+		Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err),
+		Topic: OtherErrors,
+	}
 }
 
 func (e *RunFailed) report() *Report {
@@ -101,8 +112,9 @@ func (e *RunFailed) report() *Report {
 		name = "ClusterError"
 	}
 	return &Report{
-		Name: name, Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()), Signal: int(f.GetSignal()),
-		Tail: f.GetLines(), Code: failureCode(f), Topic: Topic(f), Lines: append([]string{name + ": " + e.Error()}, render.FailureDetail(f)...),
+		Name: name, Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()),
+		Signal: int(f.GetSignal()), Tail: f.GetLines(), Code: failureCode(f), Topic: Topic(f),
+		Lines: append([]string{name + ": " + e.Error()}, render.FailureDetail(f)...),
 	}
 }
 
@@ -121,7 +133,9 @@ func failureCode(f *clusterpb.Failure) int {
 var kindCodes = map[string]int{"usage": 2, "engine": 69, "timeout": 75, "run_timeout": 124, "canceled": 130}
 
 // brokenTransport are words by which gRPC's own messages differ from the driver's.
-var brokenTransport = [...]string{"connection error", "error reading from server", "transport is closing", "connection is draining", "keepalive", "EOF"}
+var brokenTransport = [...]string{
+	"connection error", "error reading from server", "transport is closing", "connection is draining", "keepalive", "EOF",
+}
 
 // Broken returns whether a call's error is gRPC's own: the connection broke, or the call took
 // longer than its context.
@@ -135,7 +149,8 @@ func Broken(err error) bool {
 	case s.Code() == codes.DeadlineExceeded:
 		return strings.Contains(s.Message(), context.DeadlineExceeded.Error())
 	}
-	return s.Code() == codes.Unavailable && slices.ContainsFunc(brokenTransport[:], func(sign string) bool { return strings.Contains(s.Message(), sign) })
+	return s.Code() == codes.Unavailable &&
+		slices.ContainsFunc(brokenTransport[:], func(sign string) bool { return strings.Contains(s.Message(), sign) })
 }
 
 // PlainError is an error's text without gRPC's words around it. What a lost connection means is

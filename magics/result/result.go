@@ -43,7 +43,10 @@ func (v *ClusterValue) String() string {
 
 // OfCluster is the value of a cluster.
 func OfCluster(st *clusterpb.ClusterStatus) *ClusterValue {
-	v := &ClusterValue{Name: st.GetName(), Backend: st.GetBackend(), Dir: st.GetDir(), Executors: len(st.GetExecutors()), Roles: map[string]int{}}
+	v := &ClusterValue{
+		Name: st.GetName(), Backend: st.GetBackend(), Dir: st.GetDir(), Executors: len(st.GetExecutors()),
+		Roles: map[string]int{},
+	}
 	for _, r := range st.GetRoles() {
 		if r.GetCount() > 0 {
 			v.Roles[r.GetName()] = int(r.GetCount())
@@ -170,9 +173,10 @@ func (v *RunValue) String() string {
 // OfRun is the value of a run of that cluster.
 func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
 	v := &RunValue{
-		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: st.GetProgress().FiniteMetrics(),
-		History: map[string][]float64{}, Steps: map[string][]int64{}, RunFolders: RunFolders{st.GetLogDir(), st.GetCheckpointDir(), st.GetExportDir()},
-		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
+		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(),
+		Metrics: st.GetProgress().FiniteMetrics(), History: map[string][]float64{}, Steps: map[string][]int64{},
+		RunFolders: RunFolders{st.GetLogDir(), st.GetCheckpointDir(), st.GetExportDir()}, ExitCodes: map[string]int{},
+		Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
 	}
 	for _, s := range st.GetSeries() {
 		if _, taken := v.History[s.GetName()]; !taken {

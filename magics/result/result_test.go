@@ -32,7 +32,8 @@ func TestRunValueResults(t *testing.T) {
 	if err := json.Unmarshal(text, &said); err != nil {
 		t.Fatal(err)
 	}
-	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil || said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
+	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil ||
+		said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
 		t.Errorf("the shim reads %s", text)
 	}
 }
@@ -64,7 +65,9 @@ func TestWholeNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"id":3,`, `"loss":1.0`, `"far":1e+30`, `"near":0.25`, `"below":-2.0`, `"loss":[4.0,2.5]`, `"steps":{"loss":[1,2]}`} {
+	for _, want := range []string{
+		`"id":3,`, `"loss":1.0`, `"far":1e+30`, `"near":0.25`, `"below":-2.0`, `"loss":[4.0,2.5]`, `"steps":{"loss":[1,2]}`,
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the JSON has no %s: %s", want, text)
 		}
@@ -74,12 +77,17 @@ func TestWholeNumbers(t *testing.T) {
 // TestPlainError: however the connection to a killed driver broke.
 func TestPlainError(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
-		if got := NewReport(Answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the connection to the cluster's driver broke") {
+	for _, text := range []string{
+		"error reading from server: EOF", "error reading from server: connection reset by peer",
+		"connection error: desc = \"transport: Error while dialing\"", "transport is closing",
+	} {
+		if got := NewReport(Answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value,
+			"the connection to the cluster's driver broke") {
 			t.Errorf("%s is told as %s", text, got.Value)
 		}
 	}
-	if got := NewReport(Answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
+	if got := NewReport(Answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value !=
+		"the cluster is being released" {
 		t.Errorf("the driver's own word is told as %s", got.Value)
 	}
 }

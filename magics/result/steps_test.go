@@ -19,13 +19,25 @@ func TestSteps(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("record the run: %w", full), "record the run: write /x: no space left on device; free space, or file entries (df -i), on that disk"},
-		{&ClusterError{Text: full.Error()}, "write /x: no space left on device; free space, or file entries (df -i), on that disk"},
+		{
+			fmt.Errorf("record the run: %w", full),
+			"record the run: write /x: no space left on device; free space, or file entries (df -i), on that disk",
+		},
+		{
+			&ClusterError{Text: full.Error()},
+			"write /x: no space left on device; free space, or file entries (df -i), on that disk",
+		},
 		{&ClusterError{Text: full.Error(), Remedy: "use --dir"}, "write /x: no space left on device; use --dir"},
 		{fmt.Errorf("%w; set TMPDIR", full), "write /x: no space left on device; set TMPDIR"},
 		{errors.New("bad"), "bad"},
-		{errors.New("read unix @->/run/x/control.sock: i/o timeout"), "read unix @->/run/x/control.sock: i/o timeout; the other process on this host is busy or stopped: repeat the command"},
-		{errors.New("dial tcp 10.0.0.1:80: i/o timeout"), "dial tcp 10.0.0.1:80: i/o timeout; check the address and the network between the hosts"},
+		{
+			errors.New("read unix @->/run/x/control.sock: i/o timeout"), "read unix @->/run/x/control.sock: i/o timeout; " +
+				"the other process on this host is busy or stopped: repeat the command",
+		},
+		{
+			errors.New("dial tcp 10.0.0.1:80: i/o timeout"),
+			"dial tcp 10.0.0.1:80: i/o timeout; check the address and the network between the hosts",
+		},
 	} {
 		r := NewReport(c.err)
 		if r.Value != c.want || r.Lines[0] != "ClusterError: "+c.want {
@@ -33,8 +45,9 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	for _, errno := range []syscall.Errno{
-		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EIO, syscall.ENOENT,
-		syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EPIPE,
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENOMEM,
+		syscall.EAGAIN, syscall.EIO, syscall.ENOENT, syscall.EEXIST, syscall.ENOTDIR, syscall.EISDIR, syscall.ECONNREFUSED,
+		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.ECONNRESET, syscall.EPIPE,
 	} {
 		if text := errtext.WithRemedy("x: " + errno.Error()); !strings.Contains(text, "; ") {
 			t.Errorf("no step for %q", text)

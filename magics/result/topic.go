@@ -36,7 +36,8 @@ func Topic(f *clusterpb.Failure) string {
 	return OtherErrors
 }
 
-// WithHelp adds the line that names the command for more, and returns r, which may be nil. In a shell commands have no %.
+// WithHelp adds the line that names the command for more, and returns r, which may be nil. In a shell
+// commands have no %.
 func (r *Report) WithHelp(shell bool) *Report {
 	if r == nil || r.Topic == "" {
 		return r

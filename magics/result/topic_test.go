@@ -58,8 +58,11 @@ func TestWithHelp(t *testing.T) {
 			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
 		}
 	}
-	failed := &RunFailed{Failure: &clusterpb.Failure{Summary: "lost", Remedy: "%tfcluster reset", Lines: []string{"%tfcluster printed"}}}
-	if lines := NewReport(failed).WithHelp(true).Lines; !slices.Contains(lines, "Next: tfcluster reset") || !slices.Contains(lines, "  %tfcluster printed") {
+	failed := &RunFailed{
+		Failure: &clusterpb.Failure{Summary: "lost", Remedy: "%tfcluster reset", Lines: []string{"%tfcluster printed"}},
+	}
+	if lines := NewReport(failed).WithHelp(true).Lines; !slices.Contains(lines, "Next: tfcluster reset") ||
+		!slices.Contains(lines, "  %tfcluster printed") {
 		t.Errorf("in a shell: %q", lines)
 	}
 	if r := NewReport(nil).WithHelp(true); r != nil {

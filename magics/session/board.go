@@ -141,7 +141,10 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 			return r, nil
 		}
 	}
-	return nil, &result.ClusterError{Text: "the cluster of this TensorBoard has ended, or this notebook does not use it", Remedy: s.Say("tensorboard") + " opens another"}
+	return nil, &result.ClusterError{
+		Text:   "the cluster of this TensorBoard has ended, or this notebook does not use it",
+		Remedy: s.Say("tensorboard") + " opens another",
+	}
 }
 
 // isBoardPath reports whether a path below the base URL is that of a TensorBoard. The path becomes the source of an
@@ -168,7 +171,8 @@ func (s *State) boardPath(r *clusterpb.TensorBoardReply) (string, error) {
 	}
 	path := strings.TrimPrefix(r.GetPath(), "/")
 	if !isBoardPath(path) {
-		return "", errors.New("TensorBoard cannot be shown: the cluster's driver is of another version of tfcluster: shut the cluster down and reserve it again")
+		return "", errors.New("TensorBoard cannot be shown: the cluster's driver is of another version of tfcluster: " +
+			"shut the cluster down and reserve it again")
 	}
 	return path, nil
 }
@@ -195,11 +199,13 @@ func (s *State) LinesPath(ctx context.Context, cluster string) (path string, err
 	r, err := m.Client.LinesAddress(ctx, &clusterpb.LinesAddressRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version of tfcluster; shut the cluster down and reserve it again", cluster, ErrNoLines)
+		return "", fmt.Errorf("cluster %s serves %w: its driver is of an earlier version of tfcluster; "+
+			"shut the cluster down and reserve it again", cluster, ErrNoLines)
 	case err != nil:
 		return "", m.Explain(err)
 	case !isBoardPath(r.GetPath()):
-		return "", fmt.Errorf("cluster %s serves %w: its driver has no proxy for them; %s shows them", cluster, ErrNoLines, s.Say("logs -c "+cluster))
+		return "", fmt.Errorf("cluster %s serves %w: its driver has no proxy for them; %s shows them", cluster, ErrNoLines,
+			s.Say("logs -c "+cluster))
 	}
 	return r.GetPath(), nil
 }

@@ -101,7 +101,8 @@ const engineExit = 69
 
 // topics are the sections of docs/errors.md.
 var topics = map[Fate]string{
-	Restarting: "driver-restarts", Dead: "driver-died", Silent: "driver-silent", Over: "cluster-over", Unknown: "no-cluster",
+	Restarting: "driver-restarts", Dead: "driver-died", Silent: "driver-silent", Over: "cluster-over",
+	Unknown: "no-cluster",
 }
 
 // explain returns the error for a failed call: the driver's own error, or a *Lost. say formats a command as the user
@@ -117,10 +118,12 @@ func (c Connection) explain(say func(string) string, maker string) error {
 		l.Text = fmt.Sprintf("the driver of %s ended, and %s starts it again", name, strings.ToUpper(c.Info.Backend))
 		l.Remedy = "repeat the command"
 	case Dead:
-		l.Text, l.Remedy = "the driver of "+name+" died", say("attach "+c.Cluster)+" or "+say("reset -c "+c.Cluster)+" starts another one"
+		l.Text, l.Remedy = "the driver of "+name+" died", say("attach "+c.Cluster)+" or "+say("reset -c "+c.Cluster)+
+			" starts another one"
 	case Silent:
 		l.Text = fmt.Sprintf("the driver of %s, process %d, does not answer", name, c.Info.PID)
-		l.Remedy = fmt.Sprintf("%s ends it and starts another one, %s releases the cluster", say("reset -c "+c.Cluster), say("shutdown --force -c "+c.Cluster))
+		l.Remedy = fmt.Sprintf("%s ends it and starts another one, %s releases the cluster", say("reset -c "+c.Cluster),
+			say("shutdown --force -c "+c.Cluster))
 		if c.Info.Stopped {
 			l.Text += ": it is stopped (SIGSTOP or a debugger)"
 			l.Remedy = fmt.Sprintf("kill -CONT %d continues it, %s", c.Info.PID, l.Remedy)

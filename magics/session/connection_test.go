@@ -22,7 +22,8 @@ func TestFate(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 0, 0, 0, time.Local)
 	until := since.Add(4*time.Minute + 5*time.Second)
 	eof := status.Error(codes.Unavailable, "error reading from server: EOF")
-	dial := fmt.Errorf("connect to cluster c: %w", status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial unix /c.sock: connect: no such file or directory"`))
+	dial := fmt.Errorf("connect to cluster c: %w", status.Error(codes.Unavailable,
+		`connection error: desc = "transport: Error while dialing: dial unix /c.sock: connect: no such file or directory"`))
 	late := status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 	live := &ClusterInfo{Name: "c", Backend: "local", Live: true, PID: 7, Since: since}
 	stopped := &ClusterInfo{Name: "c", Backend: "local", Live: true, PID: 7, Stopped: true, Since: since}
@@ -33,10 +34,12 @@ func TestFate(t *testing.T) {
 	over := &state.ClusterRecord{Name: "c", Since: since, Until: until, Why: "the SparkSession was stopped"}
 	older := &state.ClusterRecord{Name: "c", Since: since.Add(-time.Hour), Until: since.Add(-time.Minute)}
 	const (
-		isOver   = "cluster c is over since 2026-01-02 03:04:05: the SparkSession was stopped; %tfcluster reserve makes another, %tfcluster logs -c c shows its lines"
+		isOver = "cluster c is over since 2026-01-02 03:04:05: the SparkSession was stopped; " +
+			"%tfcluster reserve makes another, %tfcluster logs -c c shows its lines"
 		isDead   = "the driver of cluster c died; %tfcluster attach c or %tfcluster reset -c c starts another one"
-		isSilent = "the driver of cluster c, process 7, does not answer; %tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster"
-		again    = "the driver of cluster c ended, and YARN starts it again; repeat the command"
+		isSilent = "the driver of cluster c, process 7, does not answer; %tfcluster reset -c c ends it and starts another " +
+			"one, %tfcluster shutdown --force -c c releases the cluster"
+		again = "the driver of cluster c ended, and YARN starts it again; repeat the command"
 	)
 	for _, tt := range []struct {
 		name string
@@ -44,24 +47,48 @@ func TestFate(t *testing.T) {
 		fate Fate
 		text string
 	}{
-		{"the driver refuses", Connection{Err: status.Error(codes.FailedPrecondition, "run 1 is active"), Info: live, Record: lives}, Refused, "run 1 is active"},
-		{"the driver cannot", Connection{Err: status.Error(codes.Unavailable, "the lines of run 1: HDFS is away"), Info: live, Record: lives}, Refused, "the lines of run 1: HDFS is away"},
-		{"an earlier cluster of this name is over", Connection{Err: status.Error(codes.Unavailable, "no"), Info: live, Record: older}, Refused, "no"},
+		{
+			"the driver refuses",
+			Connection{Err: status.Error(codes.FailedPrecondition, "run 1 is active"), Info: live, Record: lives},
+			Refused, "run 1 is active",
+		},
+		{
+			"the driver cannot",
+			Connection{Err: status.Error(codes.Unavailable, "the lines of run 1: HDFS is away"), Info: live, Record: lives},
+			Refused, "the lines of run 1: HDFS is away",
+		},
+		{"an earlier cluster of this name is over", Connection{
+			Err: status.Error(codes.Unavailable, "no"), Info: live, Record: older,
+		}, Refused, "no"},
 		{"driver killed", Connection{Err: eof, Info: dead, Record: lives}, Dead, isDead},
 		{"driver killed, dialed", Connection{Err: fmt.Errorf("cluster c: %w", client.ErrNoDriver), Info: dead}, Dead, isDead},
-		{"its state was removed by hand", Connection{Err: eof, Record: lives}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
+		{"its state was removed by hand", Connection{
+			Err:    eof,
+			Record: lives,
+		}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
 		{"released", Connection{Err: eof, Record: over}, Over, isOver},
 		{"released, dialed", Connection{Err: fmt.Errorf("read the state: %w", os.ErrNotExist), Record: over}, Over, isOver},
-		{"released, its own words", Connection{Err: status.Error(codes.Unavailable, "the cluster is over"), Record: over}, Over, isOver},
+		{"released, its own words", Connection{
+			Err:    status.Error(codes.Unavailable, "the cluster is over"),
+			Record: over,
+		}, Over, isOver},
 		{"the reservation failed", Connection{Err: dial, Record: over}, Over, isOver},
-		{"managed, application ended", Connection{Err: status.Error(codes.Unavailable, "application_1 is failed"), Info: hosted, Record: over}, Over, isOver},
+		{"managed, application ended", Connection{
+			Err: status.Error(codes.Unavailable, "application_1 is failed"), Info: hosted, Record: over,
+		}, Over, isOver},
 		{"managed, ApplicationMaster killed", Connection{Err: eof, Info: hosted, Record: lives}, Restarting, again},
-		{"managed, ApplicationMaster awaited", Connection{Err: status.Error(codes.Aborted, "starts"), Info: hosted, Record: lives}, Restarting, again},
+		{"managed, ApplicationMaster awaited", Connection{
+			Err: status.Error(codes.Aborted, "starts"), Info: hosted, Record: lives,
+		}, Restarting, again},
 		{"managed, proxy killed", Connection{Err: eof, Info: alone, Record: lives}, Restarting, again},
 		{"driver hangs", Connection{Err: late, Info: live, Record: lives}, Silent, isSilent},
 		{"proxy hangs", Connection{Err: late, Info: hosted, Record: lives}, Silent, isSilent},
 		{"driver hangs, dialed", Connection{Err: fmt.Errorf("connect to cluster c: %w", late), Info: live}, Silent, isSilent},
-		{"driver stopped", Connection{Err: late, Info: stopped}, Silent, "the driver of cluster c, process 7, does not answer: it is stopped (SIGSTOP or a debugger); kill -CONT 7 continues it, %tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster"},
+		{
+			"driver stopped", Connection{Err: late, Info: stopped}, Silent, "the driver of cluster c, process 7, " +
+				"does not answer: it is stopped (SIGSTOP or a debugger); kill -CONT 7 continues it, " +
+				"%tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster",
+		},
 		{"never heard of", Connection{Err: os.ErrNotExist}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

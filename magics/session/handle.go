@@ -49,7 +49,8 @@ func (m *Handle) Explain(err error) error {
 // CutShort returns the error of an answer that the driver ended before its result.
 func (m *Handle) CutShort() error {
 	return &result.ClusterError{
-		Text: "the driver of cluster " + m.Name + " ended its answer before the result", Remedy: m.State.Say("status -c "+m.Name) + " shows what became of it",
+		Text:   "the driver of cluster " + m.Name + " ended its answer before the result",
+		Remedy: m.State.Say("status -c "+m.Name) + " shows what became of it",
 	}
 }
 
@@ -69,7 +70,9 @@ func (m *Handle) FetchHistory(ctx context.Context, all bool, manifests ...int32)
 }
 
 // Ask calls the driver of m within AnswerTimeout. It returns the error in words for the user.
-func Ask[Request, Reply any](ctx context.Context, m *Handle, call func(context.Context, Request, ...grpc.CallOption) (Reply, error), req Request) (Reply, error) {
+func Ask[Request, Reply any](ctx context.Context, m *Handle,
+	call func(context.Context, Request, ...grpc.CallOption) (Reply, error), req Request,
+) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	r, err := call(ctx, req)

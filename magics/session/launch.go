@@ -38,7 +38,10 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
 		}
 		if !utf8.ValidString(req.GetDir()) {
-			return nil, &result.ClusterError{Text: fmt.Sprintf("the folder for results, %q, has a name that is not UTF-8", req.GetDir()), Remedy: "work in another folder, or give --dir", Code: 2}
+			return nil, &result.ClusterError{
+				Text:   fmt.Sprintf("the folder for results, %q, has a name that is not UTF-8", req.GetDir()),
+				Remedy: "work in another folder, or give --dir", Code: 2,
+			}
 		}
 		name, client, lerr := s.Options.Connector.Launch(ctx, req)
 		if lerr == nil {

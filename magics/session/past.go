@@ -47,7 +47,8 @@ func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord 
 	name := cmp.Or(c.Text("cluster"), s.LastName())
 	// A name may also mean a cluster whose driver does not answer.
 	return s.newestPast(func(p *state.ClusterRecord) bool {
-		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name || p.HasApplication(name)
+		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name ||
+			p.HasApplication(name)
 	})
 }
 

@@ -52,7 +52,8 @@ func (s *State) reattachOne(ctx context.Context, i ClusterInfo) string {
 	m := s.adopt(i.Name, client, true)
 	st, err := m.Status(ctx)
 	if err != nil {
-		return fmt.Sprintf("cluster %s is attached, but its state is unknown (%s asks again): %v", i.Name, s.Say("status -c "+i.Name), s.Explain(i.Name, err))
+		return fmt.Sprintf("cluster %s is attached, but its state is unknown (%s asks again): %v", i.Name,
+			s.Say("status -c "+i.Name), s.Explain(i.Name, err))
 	}
 	return AttachedLine(st)
 }

@@ -121,7 +121,8 @@ func (s *State) Shutdown(ctx context.Context, restart bool) {
 		for _, m := range own {
 			all.Go(func() {
 				// After an error the cluster's idle timer releases it.
-				_ = s.Release(ctx, nil, m, &clusterpb.ShutdownRequest{Force: true, UnlessDetached: true, Reason: "the kernel was shut down"})
+				_ = s.Release(ctx, nil, m,
+					&clusterpb.ShutdownRequest{Force: true, UnlessDetached: true, Reason: "the kernel was shut down"})
 			})
 		}
 		all.Wait()

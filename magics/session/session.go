@@ -108,7 +108,8 @@ func NewState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
 	s := &State{
 		Options: opt, ctx: ctx, end: end, began: make(chan struct{}),
-		boards: boards{byID: map[string]Board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{}, changed: make(chan struct{}),
+		boards: boards{byID: map[string]Board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{},
+		changed: make(chan struct{}),
 	}
 	if opt.Owner == "" {
 		close(s.began)
@@ -266,7 +267,10 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	case len(live) > 1:
 		return nil, command.Usagef(c.Verb, "which cluster? There are %s: name one with -c", strings.Join(live, ", "))
 	case len(dead) > 0:
-		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " attaches to it", Topic: topics[Dead]}
+		return nil, &result.ClusterError{
+			Text: "no live cluster; the driver of " + strings.Join(dead, ", ") +
+				" died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " attaches to it", Topic: topics[Dead],
+		}
 	}
 	if p := s.lastOwn(); p != nil {
 		return nil, (Connection{Cluster: p.Name, Err: os.ErrNotExist, Record: p}).explain(s.Say, s.maker())

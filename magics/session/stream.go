@@ -185,7 +185,8 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 // nothing to send.
 func (q *Silence) Answered(out render.Output, err error) {
 	if FateOf(err) == Silent && !q.told {
-		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n", int(time.Since(q.since).Seconds()), err))
+		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n",
+			int(time.Since(q.since).Seconds()), err))
 		q.told = true
 	}
 	q.Timer.Reset(q.patience)

@@ -15,8 +15,9 @@ import (
 
 var attachVerb = row{
 	Verb: command.Verb{
-		Name: "attach", Summary: "attach to a running cluster", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1,
-		Options: []command.Option{clusterOption, nowOption}, Example: "attach local-1", Operand: command.OperandCluster,
+		Name: "attach", Summary: "attach to a running cluster", Magic: true, Shell: true, Now: true, Words: "[NAME]",
+		MaxWords: 1, Options: []command.Option{clusterOption, nowOption}, Example: "attach local-1",
+		Operand: command.OperandCluster,
 	},
 	run: (*invocation).attach, announces: true,
 }
@@ -86,7 +87,9 @@ func (inv *invocation) awaitReturn(ctx context.Context, m *session.Handle, st *c
 		case errors.Is(err, io.EOF):
 			return m.CutShort()
 		case ctx.Err() != nil:
-			return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " keeps running: " + inv.session.Say("status") + " shows it"}
+			return &result.Interrupted{
+				Text: "stopped waiting; cluster " + m.Name + " keeps running: " + inv.session.Say("status") + " shows it",
+			}
 		case err != nil:
 			return m.Explain(err)
 		}

@@ -20,8 +20,8 @@ import (
 func runVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
-			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true, MaxWords: -1,
-			Options: runOptions(engines), Example: "run --workers 2 train.py --epochs 3",
+			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true,
+			MaxWords: -1, Options: runOptions(engines), Example: "run --workers 2 train.py --epochs 3",
 			Operand: command.OperandProgram, Check: checkTimeouts,
 		},
 		run: (*invocation).batch, ownInterrupts: true, configured: true,
@@ -32,11 +32,15 @@ func runVerb(engines cluster.Engines) row {
 func runOptions(engines cluster.Engines) []command.Option {
 	options := reserveOptions(engines)
 	for _, o := range startOptions() {
-		if !slices.ContainsFunc(options, func(have command.Option) bool { return have.Name == o.Name }) && o.Name != "again" && o.Name != "args" && o.Name != "wait" {
+		if !slices.ContainsFunc(options, func(have command.Option) bool { return have.Name == o.Name }) &&
+			o.Name != "again" && o.Name != "args" && o.Name != "wait" {
 			options = append(options, o)
 		}
 	}
-	return append(options, command.Option{Name: "detach", Kind: command.KindFlag, Help: "print the cluster's name and return once the program runs; with --managed once YARN has taken it"})
+	return append(options, command.Option{
+		Name: "detach", Kind: command.KindFlag,
+		Help: "print the cluster's name and return once the program runs; with --managed once YARN has taken it",
+	})
 }
 
 // batch implements the command line's run: reserve, start, wait, shut down.
@@ -77,7 +81,8 @@ func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
 	if inv.session.Find(m.Name) == nil {
 		return value, err // the reservation failed and was released
 	}
-	rerr := inv.session.Release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
+	rerr := inv.session.Release(end, quiet{inv.out}, m,
+		&clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
 	return value, errors.Join(released(err), rerr)
 }
 
@@ -96,11 +101,14 @@ func released(err error) error {
 		}
 	}
 	failure := proto.CloneOf(failed.Failure)
-	failure.Remedy = strings.Join(append(steps, "run it again", "the failed run's files are in "+failed.Run.GetDir()), "; ")
+	failure.Remedy = strings.Join(append(steps, "run it again", "the failed run's files are in "+failed.Run.GetDir()),
+		"; ")
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 
-func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, start *clusterpb.StartRequest) (result.Value, error) {
+func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest,
+	start *clusterpb.StartRequest,
+) (result.Value, error) {
 	if _, err := inv.awaitReady(ctx, m, req, true); err != nil {
 		return nil, err
 	}

@@ -34,7 +34,9 @@ type setting struct {
 const profileTable = "profile"
 
 // alternatives are options of which a command has one: a setting of the other is then ignored.
-var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-timeout": "timeout", "python": "venv", "venv": "python"}
+var alternatives = map[string]string{
+	"timeout": "reserve-timeout", "reserve-timeout": "timeout", "python": "venv", "venv": "python",
+}
 
 // configure adds settings for options that a command lacks: from /etc/tfcluster/config.toml,
 // the user's config.toml, the notebook folder's tfcluster.toml, the selected profile and
@@ -59,7 +61,8 @@ func (inv *invocation) configure(ctx context.Context) error {
 	if profile != "" {
 		of, ok := profiles[profile]
 		if !ok {
-			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s%s", profile, profile, files[len(files)-2], orOneOf(slices.Sorted(maps.Keys(profiles))))
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]: write one in %s%s",
+				profile, profile, files[len(files)-2], orOneOf(slices.Sorted(maps.Keys(profiles))))
 		}
 		maps.Copy(found, of)
 	}
@@ -109,7 +112,8 @@ type configOptions struct {
 // times, and under which name. All others may choose what runs, where, as whom, and what leaves this machine.
 var ofAnyFolder = []string{
 	"workers", "ps", "chief", "evaluator", "role", "gpus", "cpus", "memory", "feed-memory", "am-memory", "am-cpus",
-	"max-restarts", "max-losses", "reserve-timeout", "timeout", "idle", "end-within", "step-timeout", "run-timeout", "name", "queue",
+	"max-restarts", "max-losses", "reserve-timeout", "timeout", "heartbeat-timeout", "idle", "end-within", "step-timeout",
+	"run-timeout", "name", "queue",
 }
 
 func configurable(engines cluster.Engines) configOptions {
@@ -188,7 +192,9 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 			return fmt.Errorf("no option %s: the settings are options of reserve and start, which their --help lists", key)
 		}
 		if c.foreign && !slices.Contains(ofAnyFolder, base) {
-			return fmt.Errorf("%s may not be set by the file of a notebook's folder, because others may have written it: set it in config.toml of %s, give --%s on the line, or trust the file, which %%tfcluster trust shows", key, userConfigDir(), name)
+			return fmt.Errorf("%s may not be set by the file of a notebook's folder, because others may have written it: "+
+				"set it in config.toml of %s, give --%s on the line, or trust the file, which %%tfcluster trust shows", key,
+				userConfigDir(), name)
 		}
 		texts, err := settingTexts(v)
 		if err != nil {

@@ -28,6 +28,7 @@ func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " continues after this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " attaches to cluster " + m.Name + " again\n")
+	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " continues after this kernel shuts down; " +
+		inv.session.Say("attach "+m.Name) + " attaches to cluster " + m.Name + " again\n")
 	return result.OfRun(m.Name, run), nil
 }

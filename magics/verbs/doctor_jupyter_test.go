@@ -52,7 +52,9 @@ func TestServerPython(t *testing.T) {
 
 // TestJupyterInAnotherEnvironment: doctor says how the kernel gets into the environment of the server.
 func TestJupyterInAnotherEnvironment(t *testing.T) {
-	for _, name := range []string{"JUPYTER_DATA_DIR", "JUPYTER_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_DATA_HOME", "PATH"} {
+	for _, name := range []string{
+		"JUPYTER_DATA_DIR", "JUPYTER_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_DATA_HOME", "PATH",
+	} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -66,7 +68,8 @@ func TestJupyterInAnotherEnvironment(t *testing.T) {
 	apart := jupyter{python: lab + "/bin/python", prefix: lab, lab: "4.6.6", program: own + "/bin/tfcluster", server: true}
 	for _, want := range []string{
 		"another environment than the kernel's", "not installed where JupyterLab runs",
-		own + "/bin/tfcluster install --prefix '" + lab + "', then restart Jupyter", "'" + lab + "/bin/python' -m pip install jupyter-server-proxy",
+		own + "/bin/tfcluster install --prefix '" + lab + "', then restart Jupyter", "'" + lab +
+			"/bin/python' -m pip install jupyter-server-proxy",
 	} {
 		if got := text(apart); !strings.Contains(got, want) {
 			t.Errorf("apart: no %q in\n%s", want, got)
@@ -87,7 +90,10 @@ func TestJupyterInAnotherEnvironment(t *testing.T) {
 	if err := os.Symlink(own, link); err != nil {
 		t.Fatal(err)
 	}
-	linked := jupyter{python: link + "/bin/python", prefix: link, lab: "4.6.6", proxy: "4.6.0", program: own + "/bin/tfcluster", server: true}
+	linked := jupyter{
+		python: link + "/bin/python", prefix: link, lab: "4.6.6", proxy: "4.6.0", program: own +
+			"/bin/tfcluster", server: true,
+	}
 	if got := text(linked); strings.Contains(got, "another environment") {
 		t.Errorf("in one environment, by a link:\n%s", got)
 	}
@@ -95,12 +101,15 @@ func TestJupyterInAnotherEnvironment(t *testing.T) {
 	if got := text(apart); !strings.Contains(got, "tfcluster 0.1.0 in "+lab) {
 		t.Errorf("with pip's tfcluster beside JupyterLab:\n%s", got)
 	}
-	same := jupyter{python: own + "/bin/python", prefix: own, lab: "4.6.6", proxy: "4.6.0", program: own + "/bin/tfcluster", server: true}
+	same := jupyter{
+		python: own + "/bin/python", prefix: own, lab: "4.6.6", proxy: "4.6.0", program: own + "/bin/tfcluster", server: true,
+	}
 	if got := text(same); strings.Contains(got, "--") {
 		t.Errorf("in one environment:\n%s", got)
 	}
 	alone := jupyter{python: own + "/bin/python", prefix: own, proxy: "4.6.0", program: own + "/bin/tfcluster"}
-	if got := text(alone); !strings.Contains(got, "for one in another: "+own+"/bin/tfcluster install --prefix ITS_FOLDER") {
+	if got := text(alone); !strings.Contains(got, "for one in another: "+own+
+		"/bin/tfcluster install --prefix ITS_FOLDER") {
 		t.Errorf("without JupyterLab:\n%s", got)
 	}
 }
@@ -114,11 +123,19 @@ func TestFlaws(t *testing.T) {
 		want     []string
 		missing  string // the title's count
 	}{
-		{"all new", map[string]string{"jupyter-server": "2.21.1", "jupyterlab": "4.6.6", "notebook": "7.6.5", "jupyter-server-proxy": "4.6.0"}, []string{
-			"ok  security advisories  none known for jupyter-server-proxy 4.6.0, jupyter-server 2.21.1, jupyterlab 4.6.6, notebook 7.6.5",
+		{"all new", map[string]string{
+			"jupyter-server": "2.21.1", "jupyterlab": "4.6.6", "notebook": "7.6.5", "jupyter-server-proxy": "4.6.0",
+		}, []string{
+			"ok  security advisories  none known for jupyter-server-proxy 4.6.0, jupyter-server 2.21.1, jupyterlab 4.6.6, " +
+				"notebook 7.6.5",
 		}, "nothing is missing"},
-		{"some old", map[string]string{"jupyter-server": "2.21.1", "jupyterlab": "4.5.6", "jupyter-server-proxy": "4.1.0"}, []string{
-			"none known for jupyter-server 2.21.1", "4.5.6: CVE-2026-42557, a click", "CVE-2026-40171", "4.1.0: CVE-2024-28179, WebSockets are proxied without authentication; CVE-2024-35225",
+		{"some old", map[string]string{
+			"jupyter-server":       "2.21.1",
+			"jupyterlab":           "4.5.6",
+			"jupyter-server-proxy": "4.1.0",
+		}, []string{
+			"none known for jupyter-server 2.21.1", "4.5.6: CVE-2026-42557, a click", "CVE-2026-40171",
+			"4.1.0: CVE-2024-28179, WebSockets are proxied without authentication; CVE-2024-35225",
 			"\n/lab/bin/python -m pip install 'jupyter-server-proxy>=4.2.0' 'jupyterlab>=4.5.7'\n",
 		}, "2 things are missing or wrong"},
 		{"none installed", nil, nil, "nothing is missing"},
@@ -151,15 +168,28 @@ func TestEncryption(t *testing.T) {
 	}{
 		{session.Channels{Encrypted: true, Host: "10.0.0.1"}, nil, recent, "encrypted (CURVE)", ""},
 		{session.Channels{}, nil, recent, "Unix sockets of this user", ""},
-		{session.Channels{Host: "127.0.0.1"}, nil, recent, "signed clear text on this machine (127.0.0.1); to encrypt them: " + setting, ""},
+		{
+			session.Channels{Host: "127.0.0.1"},
+			nil, recent, "signed clear text on this machine (127.0.0.1); to encrypt them: " + setting, "",
+		},
 		{session.Channels{Host: "::1"}, nil, nil, "signed clear text on this machine (::1); to encrypt them: " + setting, ""},
-		{session.Channels{Host: "localhost"}, nil, map[string]string{"jupyter-client": "8.6.3"}, "to encrypt them: jupyter_client 8.9 and jupyter_server 2.20 or newer, and " + setting, ""},
-		{session.Channels{Host: "10.0.0.1"}, nil, recent, "who reads the network reads code and outputs", setting + ", then restart Jupyter"},
-		{session.Channels{Host: "0.0.0.0"}, nil, map[string]string{"jupyter-server": "2.19"}, "signed clear text at 0.0.0.0", "jupyter_server 2.20 or newer"},
+		{
+			session.Channels{Host: "localhost"}, nil, map[string]string{"jupyter-client": "8.6.3"}, "to encrypt them: " +
+				"jupyter_client 8.9 and jupyter_server 2.20 or newer, and " + setting, "",
+		},
+		{
+			session.Channels{Host: "10.0.0.1"}, nil, recent, "who reads the network reads code and outputs", setting +
+				", then restart Jupyter",
+		},
+		{
+			session.Channels{Host: "0.0.0.0"}, nil, map[string]string{"jupyter-server": "2.19"}, "signed clear text " +
+				"at 0.0.0.0", "jupyter_server 2.20 or newer",
+		},
 		{session.Channels{}, errors.New("no such file"), recent, "not known: no such file", "start the kernel again"},
 	} {
 		f := jupyter{versions: tt.versions}.encryption(tt.channels, tt.err)
-		if !strings.Contains(f.found, tt.found) || (f.remedy == "") != (tt.remedy == "") || !strings.Contains(f.remedy, tt.remedy) {
+		if !strings.Contains(f.found, tt.found) || (f.remedy == "") != (tt.remedy == "") ||
+			!strings.Contains(f.remedy, tt.remedy) {
 			t.Errorf("%+v: %q, remedy %q", tt, f.found, f.remedy)
 		}
 	}

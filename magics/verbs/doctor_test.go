@@ -16,7 +16,9 @@ import (
 // TestFindExtension: an extension below the prefix of the notebook's Python is found, though no
 // environment is activated.
 func TestFindExtension(t *testing.T) {
-	for _, name := range []string{"JUPYTER_DATA_DIR", "JUPYTER_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_DATA_HOME", "PATH"} {
+	for _, name := range []string{
+		"JUPYTER_DATA_DIR", "JUPYTER_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_DATA_HOME", "PATH",
+	} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -41,7 +43,9 @@ func TestFindExtension(t *testing.T) {
 func TestDoctorView(t *testing.T) {
 	t.Parallel()
 	uv := t.TempDir()
-	for name, content := range map[string]string{"pyvenv.cfg": "uv = 0.13.9\n", "lib/python3.11/site-packages/x.py": "", "bin/python": ""} {
+	for name, content := range map[string]string{
+		"pyvenv.cfg": "uv = 0.13.9\n", "lib/python3.11/site-packages/x.py": "", "bin/python": "",
+	} {
 		path := filepath.Join(uv, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -63,8 +67,8 @@ func TestDoctorView(t *testing.T) {
 	}
 	b := doctorView(findings, title)
 	for _, want := range []string{
-		"\n/usr/bin/python3 -m pip install cloudpickle tensorflow\n", "\n/tb/python -m pip install tensorboard setuptools\n", "pyspark of the cluster's version",
-		"\nuv pip install --python " + uv + "/bin/python ipykernel keras\n",
+		"\n/usr/bin/python3 -m pip install cloudpickle tensorflow\n", "\n/tb/python -m pip install tensorboard setuptools\n",
+		"pyspark of the cluster's version", "\nuv pip install --python " + uv + "/bin/python ipykernel keras\n",
 	} {
 		if !strings.Contains(b.Text, want) {
 			t.Errorf("no %q in\n%s", want, b.Text)
@@ -83,7 +87,8 @@ func TestPythonVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var listed []string
-	for _, m := range regexp.MustCompile(`"Programming Language :: Python :: (3\.\d+)"`).FindAllStringSubmatch(string(project), -1) {
+	for _, m := range regexp.MustCompile(`"Programming Language :: Python :: (3\.\d+)"`).FindAllStringSubmatch(
+		string(project), -1) {
 		listed = append(listed, m[1])
 	}
 	var tested []string
@@ -94,7 +99,9 @@ func TestPythonVersions(t *testing.T) {
 		t.Errorf("pyproject.toml has classifiers for %v, doctor knows %v", listed, tested)
 	}
 	text := func(version, tensorflow string) string {
-		return doctorView(findPackages("/usr/bin/python3", map[string]string{"python": version, "ipykernel": "7", "cloudpickle": "3", "pyarrow": "26", "tensorflow": tensorflow}), "").Text
+		return doctorView(findPackages("/usr/bin/python3", map[string]string{
+			"python": version, "ipykernel": "7", "cloudpickle": "3", "pyarrow": "26", "tensorflow": tensorflow,
+		}), "").Text
 	}
 	for _, tt := range []struct {
 		version, tensorflow, want, not string
@@ -134,8 +141,15 @@ func TestNetworkFinding(t *testing.T) {
 	}{
 		{nil, "no device: tasks of several hosts use TCP", ""},
 		{[]fabric.Port{{Device: "mlx5_0", Number: 1, Link: fabric.RoCE2, Rate: 100}}, "mlx5_0:1 RoCE v2 100 Gb/s", ""},
-		{[]fabric.Port{{Device: "a", Number: 1, Link: fabric.IWARP, Problem: "not used"}, {Device: "b", Number: 2, Problem: "its state is DOWN"}}, "a:1 iWARP (not used), b:2 (its state is DOWN)", ""},
-		{[]fabric.Port{{Device: "a", Number: 1, Link: fabric.InfiniBand, Problem: "no", Remedy: "do this"}}, "a:1 InfiniBand (no)", "do this"},
+		{[]fabric.Port{{Device: "a", Number: 1, Link: fabric.IWARP, Problem: "not used"}, {
+			Device:  "b",
+			Number:  2,
+			Problem: "its state is DOWN",
+		}}, "a:1 iWARP (not used), b:2 (its state is DOWN)", ""},
+		{
+			[]fabric.Port{{Device: "a", Number: 1, Link: fabric.InfiniBand, Problem: "no", Remedy: "do this"}},
+			"a:1 InfiniBand (no)", "do this",
+		},
 	} {
 		if f := networkFinding(&fabric.Executor{Ports: tt.ports}); f.found != tt.found || f.remedy != tt.remedy {
 			t.Errorf("%+v: found %q, remedy %q", tt.ports, f.found, f.remedy)

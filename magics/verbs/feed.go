@@ -20,27 +20,48 @@ import (
 func feedOptions() []command.Option {
 	return append([]command.Option{
 		{Name: "columns", Kind: command.KindText, Meta: "A,B", Repeat: true, Help: "columns to feed; default: all"},
-		{Name: "label", Kind: command.KindText, Meta: "COLUMN", Help: "column that is the label: as_dataset and as_iterable give (features, label)"},
-		{Name: "binary", Kind: command.KindText, Meta: "COLUMN:TYPE[SHAPE]", Repeat: true, Help: "binary column whose bytes are an array, such as image:uint8[28,28,1]"},
-		{Name: "cast", Kind: command.KindChoice, Choices: []string{"float32", "float64"}, Help: "floating-point type of the arrays; default: as in DATA"},
-		{Name: "nan", Kind: command.KindChoice, Choices: []string{"feed", "refuse"}, Default: "feed", Help: "NaN among floating-point numbers: feed it, and say how many there were, or refuse DATA"},
+		{
+			Name: "label", Kind: command.KindText, Meta: "COLUMN",
+			Help: "column that is the label: as_dataset and as_iterable give (features, label)",
+		},
+		{
+			Name: "binary", Kind: command.KindText, Meta: "COLUMN:TYPE[SHAPE]", Repeat: true,
+			Help: "binary column whose bytes are an array, such as image:uint8[28,28,1]",
+		},
+		{
+			Name: "cast", Kind: command.KindChoice, Choices: []string{"float32", "float64"},
+			Help: "floating-point type of the arrays; default: as in DATA",
+		},
+		{
+			Name: "nan", Kind: command.KindChoice, Choices: []string{"feed", "refuse"}, Default: "feed",
+			Help: "NaN among floating-point numbers: feed it, and say how many there were, or refuse DATA",
+		},
 	}, followOptions()...)
 }
 
 var trainVerb = row{
 	Verb: command.Verb{
-		Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]", MaxWords: 1,
+		Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]",
+		MaxWords: 1,
 		Options: append([]command.Option{
 			{Name: "epochs", Kind: command.KindCount, Max: 1_000_000, Default: "1", Help: "passes over DATA"},
 			{Name: "steps", Kind: command.KindCount, Max: 1 << 40, Help: "batches that each worker reads at most"},
-			{Name: "shuffle", Kind: command.KindCount, Max: 1 << 40, Meta: "N", Help: "shuffle within a buffer of N records on each worker"},
+			{
+				Name: "shuffle", Kind: command.KindCount, Max: 1 << 40, Meta: "N",
+				Help: "shuffle within a buffer of N records on each worker",
+			},
 			{Name: "drop-remainder", Kind: command.KindFlag, Help: "leave out a batch that is not full"},
-			{Name: "uneven", Kind: command.KindChoice, Choices: []string{"drop", "pad"}, Default: "drop", Help: "what to do with records that not every worker can have of an epoch: leave them out, or repeat some with weight 0"},
+			{
+				Name: "uneven", Kind: command.KindChoice, Choices: []string{"drop", "pad"}, Default: "drop", Help: "what to do " +
+					"with records that not every worker can have of an epoch: leave them out, or repeat some with weight 0",
+			},
 			{Name: "more", Kind: command.KindFlag, Help: "keep the feed open for another train"},
 			{Name: "detach", Kind: command.KindFlag, Help: "do not wait"},
 		}, feedOptions()...), Example: "train df --epochs 3 --columns image --label y",
-		Long: "DATA is the name of a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, or an iterator of batches. " +
-			"The program of the run reads it by ctx.get_data_feed(). The first interrupt stops the run, a second one kills it, as in wait.",
+		Long: "DATA is the name of a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, " +
+			"or an iterator of batches. " +
+			"The program of the run reads it by ctx.get_data_feed(). The first interrupt stops the run, " +
+			"a second one kills it, as in wait.",
 		Operand: command.OperandData,
 	},
 	run: (*invocation).train, ownInterrupts: true,
@@ -49,24 +70,36 @@ var trainVerb = row{
 var evaluateVerb = row{
 	Verb: command.Verb{
 		Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"; returns the metrics", Magic: true,
-		Words: "DATA", MaxWords: 1, Operand: command.OperandData, Options: feedOptions(), Example: "evaluate test_df --columns image --label y",
-		Long: "The value is a dict: of each task what main_fun returns if that is a dict, else what the last model.evaluate gave, else the last ctx.report; the mean over the tasks, weighted by their records.",
+		Words: "DATA", MaxWords: 1, Operand: command.OperandData, Options: feedOptions(),
+		Example: "evaluate test_df --columns image --label y",
+		Long: "The value is a dict: of each task what main_fun returns if that is a dict, else what the last " +
+			"model.evaluate gave, else the last ctx.report; the mean over the tasks, weighted by their records.",
 	},
 	run: (*invocation).evaluate, ownInterrupts: true,
 }
 
 var inferenceVerb = row{
 	Verb: command.Verb{
-		Name: "inference", Summary: "feed data with ctx.mode == \"inference\"; returns it with a column of predictions", Magic: true,
-		Words: "DATA", MaxWords: 1, Operand: command.OperandData, Example: "inference df --columns image --keep id",
+		Name: "inference", Summary: "feed data with ctx.mode == \"inference\"; returns it with a column of predictions",
+		Magic: true, Words: "DATA", MaxWords: 1, Operand: command.OperandData,
+		Example: "inference df --columns image --keep id",
 		Options: append([]command.Option{
 			{Name: "into", Short: "o", Kind: command.KindText, Meta: "NAME", Help: "put the value under this name, too"},
-			{Name: "keep", Kind: command.KindText, Meta: "A,B", Repeat: true, Help: "columns of DATA that the value has; default: all"},
-			{Name: "output", Kind: command.KindText, Meta: "PATH", Help: "write Parquet to this path instead of keeping the value"},
+			{
+				Name: "keep", Kind: command.KindText, Meta: "A,B", Repeat: true,
+				Help: "columns of DATA that the value has; default: all",
+			},
+			{
+				Name: "output", Kind: command.KindText, Meta: "PATH",
+				Help: "write Parquet to this path instead of keeping the value",
+			},
 		}, feedOptions()...),
-		Long: "The program gives one result for each record, by feed.results(batch) or feed.batch_results(list), in the order in which it received the records. " +
-			"The value is the same kind of object as DATA: its columns and `prediction`, or one column for each name of the results. " +
-			"Rows have the order of DATA, in a Spark DataFrame within each partition. With --output the value is a Spark DataFrame that reads PATH, or PATH.",
+		Long: "The program gives one result for each record, by feed.results(batch) or feed.batch_results(list), " +
+			"in the order in which it received the records. " +
+			"The value is the same kind of object as DATA: its columns and `prediction`, or one column for each name of the " +
+			"results. " +
+			"Rows have the order of DATA, in a Spark DataFrame within each partition. With --output the value is a Spark " +
+			"DataFrame that reads PATH, or PATH.",
 	},
 	run: (*invocation).inference, ownInterrupts: true,
 }
@@ -87,7 +120,8 @@ func (inv *invocation) train(ctx context.Context) (result.Value, error) {
 			return nil, m.Explain(err)
 		}
 		inv.shown().Show(true, func() render.Bundle {
-			return render.Line(fmt.Sprintf("run %d is fed; %s shows how far it is", st.GetRun().GetId(), inv.session.Say("wait")))
+			return render.Line(
+				fmt.Sprintf("run %d is fed; %s shows how far it is", st.GetRun().GetId(), inv.session.Say("wait")))
 		})
 		return result.OfRun(m.Name, st.GetRun()), nil
 	}
@@ -114,7 +148,8 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 	feedCtx, end := context.WithCancel(inv.session.Context())
 	watching := context.AfterFunc(opening, end) // an interrupt ends the waiting
 	feed, err := feeding.Open(feedCtx, inv.py, m, feeding.Request{
-		Data: inv.Words[0], Mode: mode, Uneven: uneven, Epochs: int(inv.Count("epochs", 1)), More: inv.Has("more"), Plan: plan,
+		Data: inv.Words[0], Mode: mode, Uneven: uneven, Epochs: int(inv.Count("epochs", 1)),
+		More: inv.Has("more"), Plan: plan,
 	}, func(text string) { inv.shown().Show(true, func() render.Bundle { return render.Bundle{}.Busy(text) }) })
 	if watching(); opening.Err() != nil {
 		end()
@@ -158,7 +193,8 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 		means = run.Means()
 	}
 	if len(means) == 0 {
-		inv.out.Stderr("no task gave a metric that is a finite number: return a dict from main_fun, or call model.evaluate or ctx.report\n")
+		inv.out.Stderr(
+			"no task gave a metric that is a finite number: return a dict from main_fun, or call model.evaluate or ctx.report\n")
 	}
 	render.Display(inv.out, metricsView(means))
 	return &result.Answer{Data: result.Floats(means)}, nil
@@ -187,7 +223,10 @@ func (inv *invocation) awaitFeed(ctx context.Context, limit time.Duration) error
 	}
 	const text = "the run is over, but the notebook's Python has not ended its feed: other code keeps it busy"
 	if inv.Verb.Name == "inference" {
-		return &result.ClusterError{Text: text + ", and the predictions are not known", Remedy: "interrupt that code, start the program again, and run this cell again"}
+		return &result.ClusterError{
+			Text:   text + ", and the predictions are not known",
+			Remedy: "interrupt that code, start the program again, and run this cell again",
+		}
 	}
 	inv.out.Stderr(text + "\n")
 	return nil
@@ -218,12 +257,13 @@ func metricsView(means map[string]float64) render.Bundle {
 	return t.Bundle()
 }
 
-// feedLine says how far a feed is, or how far it came: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
-// nan is the number of NaN by column.
+// feedLine says how far a feed is, or how far it came: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s
+// · …". nan is the number of NaN by column.
 func feedLine(p *clusterpb.FeedProgress, nan map[string]int64, over bool) string {
 	parts := []string{"fed " + render.Plural(p.GetFed(), "record")}
 	if total := p.GetTotal(); total > 0 {
-		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()), render.Thousands(total*int64(max(p.GetEpochs(), 1))))
+		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()),
+			render.Thousands(total*int64(max(p.GetEpochs(), 1))))
 	}
 	if p.GetEpochs() > 1 {
 		parts = append(parts, fmt.Sprintf("epoch %d of %d", p.GetEpoch(), p.GetEpochs()))

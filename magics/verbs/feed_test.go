@@ -20,14 +20,17 @@ type stderrOnly struct {
 
 func (o *stderrOnly) Stderr(text string) { o.text.WriteString(text) }
 
-// TestSilentFeed: a run that has ended well is not called failed because Python does not give the last numbers of its feed.
+// TestSilentFeed: a run that has ended well is not called failed because Python does not give the last
+// numbers of its feed.
 func TestSilentFeed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"train", "inference"} {
 		out := &stderrOnly{}
-		inv := &invocation{out: out, feed: &feeding.Client{}, Command: &command.Command{Verb: &command.Verb{Name: name}}} // it never ends
+		// It never ends.
+		inv := &invocation{out: out, feed: &feeding.Client{}, Command: &command.Command{Verb: &command.Verb{Name: name}}}
 		err := inv.awaitFeed(t.Context(), time.Millisecond)
-		if needed := name == "inference"; needed != (err != nil) || needed == strings.Contains(out.text.String(), "has not ended its feed") {
+		if needed := name == "inference"; needed != (err != nil) ||
+			needed == strings.Contains(out.text.String(), "has not ended its feed") {
 			t.Errorf("%s: error %v, text %q", name, err, out.text.String())
 		}
 	}

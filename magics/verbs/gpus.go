@@ -20,7 +20,11 @@ import (
 var gpusVerb = row{
 	Verb: command.Verb{
 		Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
-		Options: []command.Option{jsonOption, {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption, nowOption}, Example: "gpus",
+		Options: []command.Option{jsonOption, {
+			Name: "spark-discovery",
+			Kind: command.KindFlag,
+			Help: "print this machine's GPUs as Spark's discovery script does",
+		}, clusterOption, nowOption}, Example: "gpus",
 	},
 	run: (*invocation).gpus,
 }
@@ -90,14 +94,17 @@ func (inv *invocation) sparkDiscovery(ctx context.Context) error {
 }
 
 func gpusView(r *clusterpb.GPUsReply) render.Bundle {
-	t := render.Table{Head: []string{"host", "gpu", "name", "memory", "used", "busy", "held by", "processes"}, Right: []int{1, 3, 4, 5}}
+	t := render.Table{
+		Head: []string{"host", "gpu", "name", "memory", "used", "busy", "held by", "processes"}, Right: []int{1, 3, 4, 5},
+	}
 	for _, g := range r.GetGpus() {
 		var processes []string
 		for _, p := range g.GetProcesses() {
 			processes = append(processes, fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40)))
 		}
-		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()),
-			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), strings.Join(processes, "; ")))
+		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(),
+			render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()), fmt.Sprintf("%d %%", g.GetUtilization()),
+			g.GetHolder(), strings.Join(processes, "; ")))
 	}
 	b := render.Line("no GPUs")
 	if len(t.Rows) > 0 {

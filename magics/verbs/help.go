@@ -10,8 +10,9 @@ import (
 
 var helpVerb = row{
 	Verb: command.Verb{
-		Name: "help", Summary: "this list, one verb, or one kind of error", Magic: true, Shell: true, Now: true, Words: "[VERB|ERROR]", MaxWords: 1,
-		Options: []command.Option{clusterOption, nowOption}, Example: "help start", Operand: command.OperandVerb,
+		Name: "help", Summary: "this list, one verb, or one kind of error", Magic: true, Shell: true, Now: true,
+		Words: "[VERB|ERROR]", MaxWords: 1, Options: []command.Option{clusterOption, nowOption}, Example: "help start",
+		Operand: command.OperandVerb,
 	},
 	run: (*invocation).help,
 }

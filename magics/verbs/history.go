@@ -22,16 +22,29 @@ import (
 
 var historyVerb = row{
 	Verb: command.Verb{
-		Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Words: "[RUN…]", MaxWords: -1,
+		Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Words: "[RUN…]",
+		MaxWords: -1,
 		Options: []command.Option{
 			{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
-			{Name: "diff", Kind: command.KindFlag, Help: "what changed between two runs: code, arguments, packages, environment, data, results; default: the last two"},
-			{Name: "compare", Kind: command.KindFlag, Help: "a table of runs with what differs between them, and their metrics; default: all"},
-			{Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and whose programs left no files, also those of other clusters in the same folder tfcluster-runs"},
+			{
+				Name: "diff", Kind: command.KindFlag, Help: "what changed between two runs: code, arguments, packages, " +
+					"environment, data, results; default: the last two",
+			},
+			{
+				Name: "compare", Kind: command.KindFlag,
+				Help: "a table of runs with what differs between them, and their metrics; default: all",
+			},
+			{
+				Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and " +
+					"whose programs left no files, also those of other clusters in the same folder tfcluster-runs",
+			},
 			jsonOption, pastClusterOption, nowOption,
 		}, Example: "history",
 		Check: checkHistory,
-		Long:  "Also of a cluster that is over; -c takes its name, or YARN's of its application. --diff and --compare also take runs of earlier clusters in the directory; a run of an earlier version has no manifest. --prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, an event file or another file.",
+		Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --diff and --compare also " +
+			"take runs of earlier clusters in the directory; a run of an earlier version has no manifest. " +
+			"--prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, " +
+			"an event file or another file.",
 	},
 	run: (*invocation).history,
 }
@@ -65,7 +78,9 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 
 // recall returns the runs of the cluster, or those that an ended cluster left: then p is not
 // nil, and a line says so, but not with --json. With all, runs of earlier clusters in its directory are included.
-func (inv *invocation) recall(ctx context.Context, all bool) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
+func (inv *invocation) recall(ctx context.Context,
+	all bool,
+) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
 	if p, err = inv.ofApplication(); err != nil {
 		return nil, nil, err
 	}
@@ -114,7 +129,8 @@ func checkHistory(c *command.Command) error {
 	case diff && compare:
 		return command.Usagef(c.Verb, "--diff and --compare exclude each other: give one of them")
 	case len(c.Words) > 0 && !diff && !compare:
-		return command.Usagef(c.Verb, "%s: runs can be named only with --diff or --compare: add one of them", command.Shorten(c.Words[0], 40))
+		return command.Usagef(c.Verb, "%s: runs can be named only with --diff or --compare: add one of them",
+			command.Shorten(c.Words[0], 40))
 	case diff && len(c.Words) > 2:
 		return command.Usagef(c.Verb, "--diff compares two runs, not more: use --compare, which makes a table")
 	}
@@ -149,7 +165,8 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		e := &result.ClusterError{Text: err.Error(), Remedy: inv.session.Say("history --all") + " lists the runs", Code: 2}
 		if errors.Is(err, errNoEarlierRun) && h.GetEarlier() > 0 {
-			e.Text = fmt.Sprintf("this cluster has no earlier run to compare with; earlier ones left %s in its directory", render.Plural(int64(h.GetEarlier()), "run"))
+			e.Text = fmt.Sprintf("this cluster has no earlier run to compare with; earlier ones left %s in its directory",
+				render.Plural(int64(h.GetEarlier()), "run"))
 			e.Remedy = "add --all to compare with those"
 		}
 		return nil, e
@@ -203,7 +220,9 @@ func chosenRuns(all []*clusterpb.RunStatus, numbers []int32, diff bool) ([]*clus
 }
 
 // manifests returns the manifests of runs of the cluster, or, if p is not nil, of the ended cluster.
-func (inv *invocation) manifests(ctx context.Context, p *state.ClusterRecord, runs []*clusterpb.RunStatus) (map[int32]*clusterpb.RunManifest, error) {
+func (inv *invocation) manifests(ctx context.Context, p *state.ClusterRecord,
+	runs []*clusterpb.RunStatus,
+) (map[int32]*clusterpb.RunManifest, error) {
 	numbers := make([]int32, len(runs))
 	for i, r := range runs {
 		numbers[i] = r.GetId()
@@ -239,7 +258,8 @@ func (inv *invocation) ofApplication() (p *state.ClusterRecord, err error) {
 	}
 	if p = inv.session.ClusterOfApplication(name); p == nil {
 		return nil, &result.ClusterError{
-			Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
+			Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) +
+				" shows what its containers wrote",
 		}
 	}
 	return p, nil
@@ -308,7 +328,9 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 func (inv *invocation) prune(ctx context.Context) error {
 	for _, other := range []string{"json", "all", "diff", "compare"} {
 		if inv.Has(other) {
-			return &command.UsageError{Text: "--prune and --" + other + " exclude each other: --prune removes runs and shows none"}
+			return &command.UsageError{
+				Text: "--prune and --" + other + " exclude each other: --prune removes runs and shows none",
+			}
 		}
 	}
 	p, err := inv.ofApplication()
@@ -319,7 +341,10 @@ func (inv *invocation) prune(ctx context.Context) error {
 		p = inv.session.PastCluster(inv.Command, nil)
 	}
 	if p == nil {
-		return &result.ClusterError{Text: "there is no record of a cluster of yours on this host", Remedy: "use the host where it was reserved, and its name with -c; or remove the folders of its runs by hand"}
+		return &result.ClusterError{
+			Text:   "there is no record of a cluster of yours on this host",
+			Remedy: "use the host where it was reserved, and its name with -c; or remove the folders of its runs by hand",
+		}
 	}
 	storage, closer, err := inv.session.Options.History.Storage(p)
 	if err != nil {
@@ -333,12 +358,16 @@ func (inv *invocation) prune(ctx context.Context) error {
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
 	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
 	if errors.Is(err, results.ErrInUse) {
-		err = &result.ClusterError{Text: "runs were kept, because a live cluster uses " + root, Remedy: "end that cluster with " + inv.session.Say("shutdown") + " first"}
+		err = &result.ClusterError{
+			Text:   "runs were kept, because a live cluster uses " + root,
+			Remedy: "end that cluster with " + inv.session.Say("shutdown") + " first",
+		}
 	}
 	if err != nil && done == (results.Pruned{}) {
 		return err
 	}
-	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"), render.Plural(int64(done.Folders), "empty folder"), root)
+	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"),
+		render.Plural(int64(done.Folders), "empty folder"), root)
 	if done.Kept > 0 {
 		line += fmt.Sprintf("; %s kept: their programs left files there", render.Plural(int64(done.Kept), "old run"))
 	}

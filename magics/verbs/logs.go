@@ -21,14 +21,22 @@ var logsVerb = row{
 	Verb: command.Verb{
 		Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
 			{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
-			{Name: "follow", Short: "f", Kind: command.KindFlag, Help: "go on as lines come; an interrupt ends the following only"},
-			{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
+			{
+				Name: "follow", Short: "f", Kind: command.KindFlag,
+				Help: "go on as lines come; an interrupt ends the following only",
+			},
+			{
+				Name: "task", Kind: command.KindTask,
+				Help: "one task's lines; a container of YARN's: what that wrote, container_…",
+			},
 			{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
 			{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
 			{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
 			runOption, pastClusterOption, nowOption,
 		}, Example: "logs -f --task worker:1",
-		Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+		Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is " +
+			"over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, " +
+			"a managed cluster's driver.",
 	},
 	run: (*invocation).logs, ownInterrupts: true,
 }
@@ -71,7 +79,8 @@ func (inv *invocation) logs(ctx context.Context) (result.Value, error) {
 // logsRequest returns the request of the command.
 func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{
-		Run: int32(inv.Count("run", 0)), Last: int32(inv.Count("lines", defaultLines)), Follow: inv.Has("follow"), Task: inv.Text("task"), Grep: inv.Text("grep"),
+		Run: int32(inv.Count("run", 0)), Last: int32(inv.Count("lines", defaultLines)), Follow: inv.Has("follow"),
+		Task: inv.Text("task"), Grep: inv.Text("grep"),
 	}
 	if given := inv.Text("since"); given != "" {
 		at, err := command.ParseSince(given, time.Now())
@@ -201,7 +210,9 @@ func (inv *invocation) isApplication(name string) bool {
 
 // requestOf returns a request with the engine of an ended cluster; without one, with the
 // notebook's settings.
-func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *state.ClusterRecord) (*clusterpb.ReserveRequest, error) {
+func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine,
+	p *state.ClusterRecord,
+) (*clusterpb.ReserveRequest, error) {
 	if p != nil {
 		return session.RequestOf(p), nil
 	}

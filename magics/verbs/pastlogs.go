@@ -39,7 +39,9 @@ func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req
 }
 
 // pastResults opens the runs of an ended cluster, with a context for reading them; end closes both.
-func (inv *invocation) pastResults(ctx context.Context, p *state.ClusterRecord) (r *results.Results, reading context.Context, end func(), err error) {
+func (inv *invocation) pastResults(ctx context.Context,
+	p *state.ClusterRecord,
+) (r *results.Results, reading context.Context, end func(), err error) {
 	r, err = inv.session.Results(p)
 	if err != nil {
 		return nil, nil, nil, err
@@ -70,7 +72,8 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	if n := req.GetRun(); n == 0 {
 		q.Run = runs[len(runs)-1].GetId()
 	} else if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
-		return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its runs", p.Name, n, inv.session.Say("history -c "+p.Name))
+		return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its runs", p.Name, n,
+			inv.session.Say("history -c "+p.Name))
 	}
 	lines, gaps, err := r.Lines(ctx, q)
 	if err != nil {
@@ -90,13 +93,18 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 
 // leaseLogs shows the engine's logs of an application; p is its cluster's record, nil if there
 // is none.
-func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
+func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.ClusterRecord,
+	req *clusterpb.LogsRequest,
+) error {
 	if err := onlyTasks(inv); err != nil {
 		return err
 	}
 	engine, ok := inv.session.Options.Engines.OfApplication(lease)
 	if !ok {
-		return &result.ClusterError{Text: lease + " is not an application of an engine that this tfcluster knows", Remedy: "give the identifier of a YARN application, application_…, or a cluster's name"}
+		return &result.ClusterError{
+			Text:   lease + " is not an application of an engine that this tfcluster knows",
+			Remedy: "give the identifier of a YARN application, application_…, or a cluster's name",
+		}
 	}
 	r, err := inv.requestOf(ctx, engine, p)
 	if err != nil {
@@ -142,7 +150,8 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 func onlyTasks(inv *invocation) error {
 	for _, name := range []string{"follow", "since", "run"} {
 		if inv.Has(name) {
-			return command.Usagef(inv.Verb, "--%s works only for the logs of tasks; to choose lines from the container logs that the engine keeps, use --task, --grep or --lines", name)
+			return command.Usagef(inv.Verb, "--%s works only for the logs of tasks; to choose lines from the container logs "+
+				"that the engine keeps, use --task, --grep or --lines", name)
 		}
 	}
 	return nil

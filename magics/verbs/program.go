@@ -56,9 +56,12 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 		return nil, nil
 	case !inv.HasCell && r.GetFramework() == cluster.Plain && inv.isCommand(file):
 		if inv.Has("args") {
-			return nil, command.Usagef(inv.Verb, "--args is for Python programs, and %s is a command: write its arguments after it", command.Shorten(inv.Program, 60))
+			return nil, command.Usagef(inv.Verb, "--args is for Python programs, and %s is a command: "+
+				"write its arguments after it", command.Shorten(inv.Program, 60))
 		}
-		return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...)}, nil
+		return &clusterpb.Program{
+			Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...),
+		}, nil
 	case inv.HasCell:
 		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: inv.cellName(), Body: blob([]byte(inv.Cell))}
 		err = inv.modules(ctx, p, inv.Cell, "", pyFiles)
@@ -67,7 +70,8 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 	case command.IsIdentifier(inv.Program):
 		p, err = inv.function(ctx, pyFiles)
 	default:
-		return nil, command.Usagef(inv.Verb, "program %q: want a function's name, a script (train.py, train.py:function) or a path", command.Shorten(inv.Program, 60))
+		return nil, command.Usagef(inv.Verb, "program %q: want a function's name, a script (train.py, "+
+			"train.py:function) or a path", command.Shorten(inv.Program, 60))
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +118,9 @@ func blob(data []byte) *clusterpb.Blob {
 	return &clusterpb.Blob{Data: data, Size: int64(len(data))}
 }
 
-func (inv *invocation) script(ctx context.Context, file, function string, pyFiles []string) (*clusterpb.Program, error) {
+func (inv *invocation) script(ctx context.Context, file, function string,
+	pyFiles []string,
+) (*clusterpb.Program, error) {
 	path := Absolute(inv.workingDir(ctx), file)
 	fi, err := os.Stat(path)
 	switch {
@@ -123,7 +129,8 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	case fi.IsDir():
 		return nil, command.Usagef(inv.Verb, "%s is a folder: name a script in it", path)
 	case fi.Size() > maxScript:
-		return nil, command.Usagef(inv.Verb, "%s has %s, but a script has at most %s: name the file of the program", path, render.BytesText(uint64(fi.Size())), render.BytesText(uint64(maxScript)))
+		return nil, command.Usagef(inv.Verb, "%s has %s, but a script has at most %s: name the file of the program", path,
+			render.BytesText(uint64(fi.Size())), render.BytesText(uint64(maxScript)))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -161,10 +168,13 @@ func (inv *invocation) function(ctx context.Context, pyFiles []string) (*cluster
 		return nil, inv.cannot("take "+inv.Program, err)
 	}
 	for _, c := range got.Captured {
-		inv.out.Stderr(fmt.Sprintf("warning: %s captures the notebook's %s (%s), which is sent to every task: load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
+		inv.out.Stderr(fmt.Sprintf("warning: %s captures the notebook's %s (%s), which is sent to every task: "+
+			"load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
 	}
 	name := cmp.Or(got.Qualname, inv.Program)
-	return &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules)}, nil
+	return &clusterpb.Program{
+		Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules),
+	}, nil
 }
 
 // cannot returns why the notebook's objects cannot be read.
@@ -174,7 +184,8 @@ func (inv *invocation) cannot(what string, err error) error {
 	case errors.As(err, &pe):
 		return command.Usagef(inv.Verb, "%s", pe.Error())
 	case errors.Is(err, bridge.ErrNoPython) && inv.session.Options.Shell:
-		return command.Usagef(inv.Verb, "cannot %s: a shell has no names of a notebook; give a script (train.py), or with --framework none a command", what)
+		return command.Usagef(inv.Verb,
+			"cannot %s: a shell has no names of a notebook; give a script (train.py), or with --framework none a command", what)
 	}
 	return fmt.Errorf("cannot %s: %w", what, err)
 }

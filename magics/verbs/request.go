@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/bridge"
@@ -37,15 +35,18 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 		return nil, err
 	}
 	if inv.Has("managed") && inv.Has("advertise") {
-		return nil, command.Usagef(inv.Verb, "--advertise does not apply with --managed, where executors dial the node that runs the driver: leave it out")
+		return nil, command.Usagef(inv.Verb,
+			"--advertise does not apply with --managed, where executors dial the node that runs the driver: leave it out")
 	}
 	for _, name := range []string{"am-memory", "am-cpus", "am-node-label"} {
 		if inv.Has(name) && !inv.Has("managed") {
-			return nil, command.Usagef(inv.Verb, "--%s works only with --managed, where the ApplicationMaster has a container of its own: leave it out, or add --managed", name)
+			return nil, command.Usagef(inv.Verb, "--%s works only with --managed, where the ApplicationMaster has a container "+
+				"of its own: leave it out, or add --managed", name)
 		}
 	}
 	if inv.Has("tensorboard") && !inv.Has("managed") {
-		return nil, command.Usagef(inv.Verb, "--tensorboard works only with --managed: leave it out, and run the verb tensorboard after start")
+		return nil, command.Usagef(inv.Verb,
+			"--tensorboard works only with --managed: leave it out, and run the verb tensorboard after start")
 	}
 	roles, err := inv.requestRoles()
 	if err != nil {
@@ -64,9 +65,13 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 		limit = "timeout"
 	}
 	req := &clusterpb.ReserveRequest{
-		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env, Zygote: !inv.Has("no-zygote"),
-		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention), FeedMemoryBytes: inv.Count("feed-memory", 0), WorkingDir: dir, Owner: inv.session.Options.Owner,
-		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
+		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env,
+		Zygote: !inv.Has("no-zygote"), TimeoutMillis: inv.Millis(limit, defaultTimeout),
+		IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention),
+		HeartbeatTimeoutMillis: inv.Millis("heartbeat-timeout", cluster.HeartbeatTimeout),
+		FeedMemoryBytes:        inv.Count("feed-memory", 0), WorkingDir: dir, Owner: inv.session.Options.Owner,
+		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"),
+		TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
 	}
 	if p := inv.Text("python"); p != "" {
 		req.Python = interpreter(dir, p)
@@ -96,7 +101,8 @@ func (inv *invocation) applies(backend string) error {
 	for i := range inv.Verb.Options {
 		o := &inv.Verb.Options[i]
 		if !o.IsFor(backend) && inv.gave(o.Name) {
-			return command.Usagef(inv.Verb, "--%s works only with --backend %s, not with %s: leave it out", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
+			return command.Usagef(inv.Verb, "--%s works only with --backend %s, not with %s: leave it out", o.Name,
+				strings.ReplaceAll(o.Only, " ", " or "), backend)
 		}
 	}
 	return nil
@@ -121,10 +127,12 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 	seen := map[string]bool{}
 	for _, v := range inv.Values["role"] {
 		if slices.Contains([]string{cluster.Worker, cluster.PS, cluster.Chief, cluster.Evaluator}, v.Key) {
-			return nil, command.Usagef(inv.Verb, "--role %s=%d: use the option --%s", v.Key, v.Number, strings.Replace(v.Key, cluster.Worker, "workers", 1))
+			return nil, command.Usagef(inv.Verb, "--role %s=%d: use the option --%s", v.Key, v.Number,
+				strings.Replace(v.Key, cluster.Worker, "workers", 1))
 		}
 		if seen[v.Key] {
-			return nil, command.Usagef(inv.Verb, "--role %s is given twice: give it once, with the number of its executors", v.Key)
+			return nil, command.Usagef(inv.Verb, "--role %s is given twice: give it once, with the number of its executors",
+				v.Key)
 		}
 		seen[v.Key] = true
 	}
@@ -182,9 +190,11 @@ func (inv *invocation) strayRole(role string, counts map[string]int64) error {
 		option = "--" + role + "-" + o
 	}
 	if near := command.Nearest(role, slices.Collect(maps.Keys(counts))); near != "" && near != role && counts[near] > 0 {
-		return command.Usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near, strings.TrimPrefix(option, "--"+role))
+		return command.Usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near,
+			strings.TrimPrefix(option, "--"+role))
 	}
-	return command.Usagef(inv.Verb, "%s: no executor has the role %s: leave the option out, or request such executors: --role %s=N", option, role, role)
+	return command.Usagef(inv.Verb,
+		"%s: no executor has the role %s: leave the option out, or request such executors: --role %s=N", option, role, role)
 }
 
 // resources returns a role's resources: of its own options, otherwise of the general ones.
@@ -200,7 +210,10 @@ func (inv *invocation) resources(role string) *clusterpb.Resources {
 		}
 		return inv.Last(name)
 	}
-	return &clusterpb.Resources{Gpus: int32(of("gpus").Number), Cpus: of("cpus").Float, MemoryBytes: of("memory").Number, NodeLabel: of("node-label").Text}
+	return &clusterpb.Resources{
+		Gpus: int32(of("gpus").Number), Cpus: of("cpus").Float, MemoryBytes: of("memory").Number,
+		NodeLabel: of("node-label").Text,
+	}
 }
 
 // environment returns the tasks' environment: --env K=V, or K with the notebook's value.
@@ -219,7 +232,8 @@ func (inv *invocation) environment(ctx context.Context) (map[string]string, erro
 	}
 	found := map[string]*string{}
 	if inv.py != nil {
-		if err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names}, &found); err != nil {
+		if err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names},
+			&found); err != nil {
 			return nil, fmt.Errorf("look up --env %s: %w", strings.Join(names, ", "), err)
 		}
 	}
@@ -229,7 +243,8 @@ func (inv *invocation) environment(ctx context.Context) (map[string]string, erro
 			v, ok = *p, true
 		}
 		if !ok {
-			return nil, command.Usagef(inv.Verb, "--env %s: the notebook's environment has no %s; --env %s=VALUE gives one", n, n, n)
+			return nil, command.Usagef(inv.Verb, "--env %s: the notebook's environment has no %s; --env %s=VALUE gives one", n,
+				n, n)
 		}
 		env[n] = v
 	}
@@ -278,13 +293,14 @@ func (inv *invocation) existingDir(ctx context.Context) (string, error) {
 
 func (inv *invocation) findWorkingDir(ctx context.Context) string {
 	var dir string
-	if err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir); err == nil && filepath.IsAbs(dir) {
+	err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir)
+	if err == nil && filepath.IsAbs(dir) {
 		return dir
 	}
 	if inv.session.Options.WorkingDir != "" {
 		return inv.session.Options.WorkingDir
 	}
-	dir, err := os.Getwd()
+	dir, err = os.Getwd()
 	if err != nil {
 		return "" // it was removed
 	}
@@ -324,61 +340,4 @@ func interpreter(base, python string) string {
 		return Absolute(base, python)
 	}
 	return python
-}
-
-// same returns whether a cluster's request equals this one, ignoring how to wait and defaults
-// that depend on the name.
-func same(have, want *clusterpb.ReserveRequest) bool {
-	clean := func(r *clusterpb.ReserveRequest) *clusterpb.ReserveRequest {
-		r = proto.CloneOf(r)
-		r.TimeoutMillis, r.Owner, r.WorkingDir, r.TensorboardPython = 0, "", "", ""
-		if want.GetName() == "" {
-			r.Name = ""
-		}
-		if want.GetDir() == "" {
-			r.Dir = ""
-		}
-		return r
-	}
-	return proto.Equal(clean(have), clean(want))
-}
-
-// conduct returns a role without its resources.
-func conduct(r *clusterpb.Role) *clusterpb.Role {
-	c := proto.CloneOf(r)
-	c.Each, c.Count = nil, 0
-	return c
-}
-
-// differences lists the options in which two requests differ.
-func differences(have, want *clusterpb.ReserveRequest) string {
-	var names []string
-	add := func(differs bool, name string) {
-		if differs {
-			names = append(names, name)
-		}
-	}
-	add(have.GetBackend() != want.GetBackend(), "backend")
-	count := func(r *clusterpb.ReserveRequest) string { return cluster.Describe(r.GetRoles()) }
-	if count(have) != count(want) {
-		names = append(names, fmt.Sprintf("it has %s, asked for are %s", count(have), count(want)))
-	} else {
-		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(a.GetEach(), b.GetEach()) }), "resources")
-		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(conduct(a), conduct(b)) }), "kind, depends-on, end-within or command of a role")
-	}
-	add(have.GetFramework() != want.GetFramework(), "framework")
-	add(have.GetPython() != want.GetPython(), "python")
-	add(!maps.Equal(have.GetEnv(), want.GetEnv()), "env")
-	add(have.GetVenv() != want.GetVenv(), "venv")
-	add(!slices.Equal(have.GetPyFiles(), want.GetPyFiles()), "py-files")
-	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
-	add(have.GetZygote() != want.GetZygote(), "no-zygote")
-	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
-	add(have.GetRetentionMillis() != want.GetRetentionMillis(), "retention")
-	add(have.GetFeedMemoryBytes() != want.GetFeedMemoryBytes(), "feed-memory")
-	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")
-	if len(names) == 0 {
-		return "other options"
-	}
-	return strings.Join(names, ", ")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -29,52 +28,15 @@ func reserveVerb(engines cluster.Engines) row {
 	}
 }
 
-func reserveOptions(engines cluster.Engines) []command.Option {
-	const more, res, rol, env, eng, life = "More roles", "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
-	before := []command.Option{
-		{Name: "backend", Kind: command.KindChoice, Common: true, Choices: engines.Names(), Default: defaultEngine(engines), Help: "where executors run"},
-		{Name: "workers", Kind: command.KindCount, Common: true, Max: command.MaxExecutors, Default: "2", Help: "workers"},
-		{Name: "ps", Kind: command.KindCount, Common: true, Max: command.MaxExecutors, Default: "0", Help: "parameter servers, for ParameterServerStrategy"},
-		{Name: "chief", Kind: command.KindFlag, Common: true, Help: "one executor more, the chief"},
-		{Name: "evaluator", Kind: command.KindFlag, Group: more, Help: "one executor more, which evaluates checkpoints"},
-		{Name: "role", Kind: command.KindRoleCount, Repeat: true, Group: more, Help: "executors of a role of your own"},
+// minHeartbeatTimeout is several heartbeats, so that the delay of one does not cost an executor.
+const minHeartbeatTimeout = 5 * time.Second
 
-		{Name: "gpus", Kind: command.KindCount, Common: true, Max: 64, PerRole: command.AlsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
-		{Name: "cpus", Kind: command.KindNumber, Max: 4096, PerRole: command.AlsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
-		{Name: "memory", Kind: command.KindSize, Common: true, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
-		{Name: "feed-memory", Kind: command.KindSize, Default: "64m", Group: res, Help: "shared memory of each task that train, evaluate or inference feeds; part of its --memory"},
-		{Name: "node-label", Kind: command.KindText, Only: strings.Join(engines.NamesOf(func(e cluster.Engine) bool { return e.NodeLabels }), " "), PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
-
-		{Name: "kind", Kind: command.KindChoice, Choices: cluster.Kinds(), PerRole: command.OnlyFor, Group: rol, Help: "the run waits for tracked tasks and fails with them, ends untracked ones but fails with them, and only tells of a sidecar's failure; ps is untracked, evaluator, sidecar and tensorboard are sidecars, others are tracked"},
-		{Name: "depends-on", Kind: command.KindRoles, PerRole: command.OnlyFor, Group: rol, Help: "launched once these are there: tracked ones have ended well, others are in their program"},
-		{Name: "end-within", Kind: command.KindDuration, PerRole: command.OnlyFor, Group: rol, Help: "it has this long when the tracked roles without this have ended; then a tracked one fails the run, another is ended. 2m for the evaluator"},
-		{Name: "command", Kind: command.KindText, Meta: "'COMMAND'", PerRole: command.OnlyFor, Group: rol, Help: "what its tasks run instead of the program, by sh -c; where every role has one, no program is needed"},
-
-		{Name: "framework", Kind: command.KindChoice, Choices: cluster.Frameworks(), Default: cluster.TensorFlow, Group: env, Help: "by what tasks find one another: TF_CONFIG, MASTER_ADDR and RANK, or JAX_COORDINATOR_ADDRESS; with none a program that is not Python's is a command"},
-		{Name: "python", Kind: command.KindPath, Group: env, Help: "interpreter of the tasks; default: the notebook's"},
-		{Name: "venv", Kind: command.KindPath, Common: true, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
-		{Name: "py-files", Kind: command.KindPath, Repeat: true, Group: env, Help: "Python files, packages or zips for the tasks, read again at each start"},
-		{Name: "files", Kind: command.KindPath, Common: true, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
-		{Name: "env", Kind: command.KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
-		{Name: "no-zygote", Kind: command.KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
-	}
-	after := []command.Option{
-		{Name: "advertise", Kind: command.KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
-
-		{Name: "reserve-timeout", Kind: command.KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
-		{Name: "timeout", Kind: command.KindDuration, Group: life, Help: "the same as --reserve-timeout"},
-		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
-		{Name: "name", Kind: command.KindCluster, Common: true, Group: life, Help: "name of the cluster; default: local-1, …"},
-		{Name: "dir", Kind: command.KindPath, Common: true, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
-		{Name: "retention", Kind: command.KindIdle, Meta: "T|never", Default: "30d", Group: life, Help: "in the default folder on HDFS, remove runs that are older and whose programs left no files; see history --prune"},
-		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
-		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
-	}
-	return slices.Concat(before, engineOptions(engines, eng), after)
-}
-
-// checkTimeouts refuses an option given by both of its names.
+// checkTimeouts refuses an option given by both of its names, and a timeout that a slow network exceeds.
 func checkTimeouts(c *command.Command) error {
+	if c.Has("heartbeat-timeout") && c.Millis("heartbeat-timeout", 0) < minHeartbeatTimeout.Milliseconds() {
+		return command.Usagef(c.Verb, "--heartbeat-timeout is at least %s: agents send a heartbeat every second, "+
+			"and a network may delay some", minHeartbeatTimeout)
+	}
 	if c.Has("timeout") && c.Has("reserve-timeout") {
 		return command.Usagef(c.Verb, "--timeout and --reserve-timeout mean the same: give only one of them")
 	}
@@ -93,14 +55,17 @@ func (inv *invocation) reserve(ctx context.Context) (result.Value, error) {
 	}
 	if fresh {
 		if err := inv.lendSession(ctx, m, req); err != nil {
-			return nil, errors.Join(err, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
+			return nil, errors.Join(err, inv.session.Release(ctx, inv.out, m,
+				&clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
 		}
 	}
 	return inv.awaitReady(ctx, m, req, fresh)
 }
 
 // existingOrNew returns the live cluster that a reservation means, or a new one.
-func (inv *invocation) existingOrNew(ctx context.Context, req *clusterpb.ReserveRequest) (m *session.Handle, fresh bool, err error) {
+func (inv *invocation) existingOrNew(ctx context.Context,
+	req *clusterpb.ReserveRequest,
+) (m *session.Handle, fresh bool, err error) {
 	if m, err = inv.existing(ctx, req); err != nil || m != nil {
 		return m, false, err
 	}
@@ -131,7 +96,8 @@ func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 	inv.out.Stdout(cluster.Describe(req.GetRoles()) + "\n")
 	tensorFlow := req.GetFramework() == "" || req.GetFramework() == cluster.TensorFlow
 	if inv.Count("ps", 0) > 0 && !inv.Has("chief") && tensorFlow {
-		inv.out.Stdout("note: --ps without --chief is for programs whose worker 0 coordinates (TF1 sessions, between-graph replication); ParameterServerStrategy needs --chief\n")
+		inv.out.Stdout("note: --ps without --chief is for programs whose worker 0 coordinates (TF1 sessions, " +
+			"between-graph replication); ParameterServerStrategy needs --chief\n")
 	}
 }
 
@@ -167,7 +133,8 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return m, nil
 	}
 	if !inv.Has("replace") {
-		return nil, command.Usagef(inv.Verb, "cluster %s already runs with other options (%s): release it first with reserve --replace, or choose another --name", name, differences(st.GetRequest(), req))
+		return nil, command.Usagef(inv.Verb, "cluster %s already runs with other options (%s): "+
+			"release it first with reserve --replace, or choose another --name", name, differences(st.GetRequest(), req))
 	}
 	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }
@@ -215,7 +182,9 @@ func (inv *invocation) followReservation(
 }
 
 // awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile.
-func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
+func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest,
+	fresh bool,
+) (result.Value, error) {
 	v := render.NewView(inv.out)
 	var value result.Value
 	err := inv.followReservation(ctx, m, req, fresh, func(now *session.Handle, u *clusterpb.ReserveUpdate) (bool, error) {
@@ -228,7 +197,9 @@ func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *c
 	return value, err
 }
 
-func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {
+func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clusterpb.ReserveRequest,
+	u *clusterpb.ReserveUpdate, fresh bool,
+) (ready bool, err error) {
 	for _, n := range u.GetNotes() {
 		inv.out.Stderr(render.NoteText(n) + "\n")
 	}
@@ -246,7 +217,9 @@ func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clu
 	return false, nil
 }
 
-func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *session.Handle, seconds float64, fresh bool) (result.Value, error) {
+func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *session.Handle,
+	seconds float64, fresh bool,
+) (result.Value, error) {
 	st, err := m.Status(ctx)
 	if err != nil {
 		return nil, m.Explain(err)
@@ -263,7 +236,8 @@ func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *sessio
 
 // held returns the line for a cluster that exists already.
 func held(st *clusterpb.ClusterStatus) render.Bundle {
-	return render.Title(fmt.Sprintf("cluster %s is already running with these options: %s", st.GetName(), cluster.Describe(st.GetRoles())))
+	return render.Title(fmt.Sprintf("cluster %s is already running with these options: %s", st.GetName(),
+		cluster.Describe(st.GetRoles())))
 }
 
 func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
@@ -272,7 +246,8 @@ func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
 	}
 	ctx, cancel := context.WithTimeout(inv.session.Context(), session.ShutdownTimeout)
 	defer cancel()
-	if err := inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
+	if err := inv.session.Release(ctx, inv.out, m,
+		&clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
 		return err
 	}
 	return &result.Interrupted{Text: "the reservation was released"}

@@ -15,8 +15,11 @@ import (
 
 var resetVerb = row{
 	Verb: command.Verb{
-		Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true,
-		Options: []command.Option{{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"}, clusterOption, nowOption}, Example: "reset",
+		Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors",
+		Magic: true, Shell: true, Now: true, Options: []command.Option{
+			{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"},
+			clusterOption, nowOption,
+		}, Example: "reset",
 	},
 	run: (*invocation).reset,
 }
@@ -58,7 +61,8 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 
 func resetView(name string, u *clusterpb.ResetUpdate, took time.Duration) render.Bundle {
 	if u.GetDone() {
-		return render.Title(fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor")))
+		return render.Title(fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(),
+			render.Plural(int64(len(u.GetExecutors())), "executor")))
 	}
 	title := fmt.Sprintf("cluster %s: resetting · %s", name, render.Clock(took.Seconds()))
 	b := render.Title(title).Table(render.ExecutorRows(u.GetExecutors()))

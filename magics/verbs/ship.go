@@ -41,7 +41,8 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.En
 	case given == "":
 		return nil
 	case inv.Has("python"):
-		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its interpreter: give one of them, on the line or in a configuration file")
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its "+
+			"interpreter: give one of them, on the line or in a configuration file")
 	}
 	return venv(req, base, given)
 }
@@ -67,7 +68,8 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 			return command.Usagef(inv.Verb, "--files: %v", statError("", p, err))
 		}
 		if renamed && Absolute(base, name) != p {
-			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
+			return command.Usagef(inv.Verb, "--files %s: with --backend local, tasks read each file at its own path, "+
+				"so a file cannot get another name: leave ::%s out, or make a link with that name", given, name)
 		}
 		req.Files = append(req.Files, p)
 	}
@@ -95,7 +97,9 @@ func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) err
 func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	rest, unpack := strings.CutSuffix(given, unpackMark)
 	path, name, renamed := strings.Cut(rest, "::")
-	f := &clusterpb.GivenFile{Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack}
+	f := &clusterpb.GivenFile{
+		Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack,
+	}
 	info, err := os.Stat(f.GetPath())
 	switch {
 	case err != nil:
@@ -120,7 +124,8 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base, given strin
 	path := Absolute(base, given)
 	if given == "." {
 		if path = environmentOf(inv.session.Options.Python); path == "" {
-			return command.Usagef(inv.Verb, "--venv .: Python %s is not in an environment (venv, conda): give the folder or the archive of one", inv.session.Options.Python)
+			return command.Usagef(inv.Verb, "--venv .: Python %s is not in an environment (venv, conda): "+
+				"give the folder or the archive of one", inv.session.Options.Python)
 		}
 	}
 	if err := ship.CheckEnvironment(path); err != nil {
@@ -158,10 +163,12 @@ func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base, given stri
 		return command.Usagef(inv.Verb, "--venv: %v", statError("", dir, err))
 	}
 	if !fi.IsDir() {
-		return command.Usagef(inv.Verb, "--venv %s: that is a file; on local, name the folder of an environment (unpack an archive first), or an interpreter with --python", given)
+		return command.Usagef(inv.Verb, "--venv %s: that is a file; on local, name the folder of an environment (unpack an "+
+			"archive first), or an interpreter with --python", given)
 	}
 	if _, err := os.Stat(python); errors.Is(err, fs.ErrNotExist) {
-		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: name one that python -m venv or conda made", given)
+		return command.Usagef(inv.Verb, "--venv %s: the folder has no bin/python, so it is no environment: "+
+			"name one that python -m venv or conda made", given)
 	} else if err != nil {
 		return command.Usagef(inv.Verb, "--venv: %v", statError("", python, err))
 	}

@@ -48,7 +48,9 @@ func TestGivenFiles(t *testing.T) {
 			}
 			continue
 		}
-		want := &clusterpb.GivenFile{Path: filepath.Join(base, c.path), Name: c.name, Unpack: strings.HasSuffix(c.given, unpackMark)}
+		want := &clusterpb.GivenFile{
+			Path: filepath.Join(base, c.path), Name: c.name, Unpack: strings.HasSuffix(c.given, unpackMark),
+		}
 		if err != nil || !proto.Equal(got, want) {
 			t.Errorf("%s: %v, %v, want %v", c.given, got, err, want)
 		}
@@ -83,12 +85,15 @@ func TestPathErrors(t *testing.T) {
 		{[]string{"reserve", "--files"}, shipped(false), "--files "},
 		{[]string{"start"}, script, "script "},
 	} {
-		for path, want := range map[string]string{"none.py": "there is no ", "a.txt/b.py": "b.py cannot be read: not a directory"} {
+		for path, want := range map[string]string{
+			"none.py": "there is no ", "a.txt/b.py": "b.py cannot be read: not a directory",
+		} {
 			command, err := table.Argv(append(slices.Clone(c.argv), path), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.do(&invocation{Command: command, dir: base}); err == nil || !strings.Contains(err.Error(), c.what) || !strings.Contains(err.Error(), want) {
+			if err := c.do(&invocation{Command: command, dir: base}); err == nil || !strings.Contains(err.Error(), c.what) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%v %s: %v, want %q", c.argv, path, err, want)
 			}
 		}
@@ -99,7 +104,8 @@ func TestPathErrors(t *testing.T) {
 func TestTheNotebooksEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	python := filepath.Join(dir, "bin", "python3")
-	if err := errors.Join(os.Mkdir(filepath.Dir(python), 0o700), os.WriteFile(python, nil, 0o700)); err != nil { //nolint:gosec // an executable
+	if err := errors.Join(os.Mkdir(filepath.Dir(python), 0o700),
+		os.WriteFile(python, nil, 0o700)); err != nil { //nolint:gosec // an executable
 		t.Fatal(err)
 	}
 	if got := environmentOf(python); got != "" {
@@ -121,7 +127,10 @@ func TestTheNotebooksEnvironment(t *testing.T) {
 // in what they differ.
 func TestOtherFilesDiffer(t *testing.T) {
 	t.Parallel()
-	have := &clusterpb.ReserveRequest{Backend: "spark", Files: []string{"a"}, Ship: []*clusterpb.GivenFile{{Path: "/x/a", Name: "a"}}, Venv: "/v", ShipEnvironment: "/v"}
+	have := &clusterpb.ReserveRequest{
+		Backend: "spark", Files: []string{"a"}, Ship: []*clusterpb.GivenFile{{Path: "/x/a", Name: "a"}}, Venv: "/v",
+		ShipEnvironment: "/v",
+	}
 	if !same(have, proto.CloneOf(have)) {
 		t.Error("equal requests differ")
 	}

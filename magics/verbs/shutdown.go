@@ -11,7 +11,9 @@ import (
 var shutdownVerb = row{
 	Verb: command.Verb{
 		Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true,
-		Options: []command.Option{{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption, nowOption}, Example: "shutdown",
+		Options: []command.Option{
+			{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption, nowOption,
+		}, Example: "shutdown",
 	},
 	run: (*invocation).shutdown,
 }

@@ -34,7 +34,8 @@ const (
 func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveRequest) error {
 	asked := req.GetEngine()[engineSession]
 	if asked != "" && req.GetEngine()[engineMaster] != "" {
-		return command.Usagef(inv.Verb, "--session uses the notebook's SparkSession, --master makes another one: give only one of them")
+		return command.Usagef(inv.Verb,
+			"--session uses the notebook's SparkSession, --master makes another one: give only one of them")
 	}
 	if req.GetEngine()[engineMaster] != "" {
 		return nil
@@ -45,7 +46,8 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		Host     string `json:"host"`
 		Unusable string `json:"unusable"` // the reason; "" if it is usable
 	}
-	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session", map[string]any{"name": name, "asked": asked != ""}, &found)
+	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session",
+		map[string]any{"name": name, "asked": asked != ""}, &found)
 	switch {
 	case errors.Is(err, bridge.ErrNoPython) && asked == "":
 		return nil // the command line has no variables
@@ -55,7 +57,8 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		return nil
 	case found.Unusable != "":
 		return &result.ClusterError{
-			Text: "the notebook's SparkSession " + name + " cannot be used: " + found.Unusable, Remedy: "make it again, then " + inv.session.Say("reserve"), Code: 69,
+			Text: "the notebook's SparkSession " + name + " cannot be used: " + found.Unusable, Remedy: "make it again, then " +
+				inv.session.Say("reserve"), Code: 69,
 		}
 	}
 	if err := inv.suitsSession(req); err != nil {
@@ -89,7 +92,8 @@ func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
 		{inv.Has("conf"), "conf", "those settings"},
 	} {
 		if refused.is {
-			return command.Usagef(inv.Verb, "--%s cannot change a SparkSession that exists: set %s where the session is made, or give --master for another", refused.option, refused.setting)
+			return command.Usagef(inv.Verb, "--%s cannot change a SparkSession that exists: set %s where the session is made, "+
+				"or give --master for another", refused.option, refused.setting)
 		}
 	}
 	return nil

@@ -16,13 +16,21 @@ import (
 
 var stacksVerb = row{
 	Verb: command.Verb{
-		Name: "stacks", Summary: "what the tasks' threads are doing now", Words: "[TASKS]", MaxWords: -1, Operand: command.OperandTask, Magic: true, Shell: true, Now: true,
+		Name: "stacks", Summary: "what the tasks' threads are doing now", Words: "[TASKS]", MaxWords: -1,
+		Operand: command.OperandTask, Magic: true, Shell: true, Now: true,
 		Options: []command.Option{
 			{Name: "all", Kind: command.KindFlag, Help: "every thread and every frame, with whole paths"},
-			{Name: "native", Kind: command.KindFlag, Help: "also native frames, by py-spy on the executors, which pauses a task for seconds"},
+			{
+				Name: "native", Kind: command.KindFlag,
+				Help: "also native frames, by py-spy on the executors, which pauses a task for seconds",
+			},
 			jsonOption, clusterOption, nowOption,
 		}, Example: "stacks worker:0-2 chief",
-		Long: "TASKS are worker:1, worker (all of them) or worker:0-2; without one, all tasks of the active run. Stacks that are the same are shown once, with their tasks; the most recent call is first, and frames of the program are marked with >. The program needs no change and goes on. If a thread holds Python's GIL in native code, the stacks have no lines of source; a stopped task, and a program that is not Python, show the states of their processes only.",
+		Long: "TASKS are worker:1, worker (all of them) or worker:0-2; without one, all tasks of the active run. Stacks " +
+			"that are the same are shown once, with their tasks; the most recent call is first, and frames of the program " +
+			"are marked with >. The program needs no change and goes on. If a thread holds Python's GIL in native code, " +
+			"the stacks have no lines of source; a stopped task, and a program that is not Python, " +
+			"show the states of their processes only.",
 	},
 	run: (*invocation).stacks,
 }
@@ -52,10 +60,13 @@ func (inv *invocation) stacks(ctx context.Context) (result.Value, error) {
 			return nil, m.Explain(err)
 		}
 		all.Run = reply.GetRun()
-		all.Snapshots, all.Missing = append(all.GetSnapshots(), reply.GetSnapshots()...), append(all.GetMissing(), reply.GetMissing()...)
+		all.Snapshots, all.Missing = append(all.GetSnapshots(), reply.GetSnapshots()...),
+			append(all.GetMissing(), reply.GetMissing()...)
 	}
-	slices.SortFunc(all.Snapshots, func(a, b *clusterpb.Snapshot) int { return cluster.CompareTaskNames(a.GetTask(), b.GetTask()) })
-	slices.SortFunc(all.Missing, func(a, b *clusterpb.MissingSnapshot) int { return cluster.CompareTaskNames(a.GetTask(), b.GetTask()) })
+	slices.SortFunc(all.Snapshots,
+		func(a, b *clusterpb.Snapshot) int { return cluster.CompareTaskNames(a.GetTask(), b.GetTask()) })
+	slices.SortFunc(all.Missing,
+		func(a, b *clusterpb.MissingSnapshot) int { return cluster.CompareTaskNames(a.GetTask(), b.GetTask()) })
 	data := stacksData(all)
 	return inv.answer(data, data, func() render.Bundle {
 		return render.StacksView(all.GetRun(), all.GetSnapshots(), all.GetMissing(), inv.Has("all"))
@@ -117,26 +128,37 @@ func stacksData(all *clusterpb.StacksReply) *stacksJSON {
 	for _, s := range all.GetSnapshots() {
 		p := s.GetProcess()
 		t := taskStack{
-			Task: s.GetTask(), Host: s.GetHost(), PID: s.GetPid(), State: p.GetState(), WaitChannel: p.GetWaitChannel(), CPUPercent: result.Float(p.GetCpuPercent()), RSSBytes: p.GetRssBytes(),
-			Source: s.GetSource(), Error: s.GetError(), UnixNano: s.GetUnixNano(), Threads: []threadStack{}, Children: []childState{}, Native: s.GetNative(), NativeError: s.GetNativeError(), LeftOut: s.GetThreadsLeftOut(),
+			Task: s.GetTask(), Host: s.GetHost(), PID: s.GetPid(), State: p.GetState(), WaitChannel: p.GetWaitChannel(),
+			CPUPercent: result.Float(p.GetCpuPercent()), RSSBytes: p.GetRssBytes(), Source: s.GetSource(), Error: s.GetError(),
+			UnixNano: s.GetUnixNano(), Threads: []threadStack{}, Children: []childState{}, Native: s.GetNative(),
+			NativeError: s.GetNativeError(), LeftOut: s.GetThreadsLeftOut(),
 		}
 		for _, x := range s.GetThreads() {
 			t.Threads = append(t.Threads, threadData(x))
 		}
 		for _, c := range s.GetChildren() {
-			t.Children = append(t.Children, childState{c.GetPid(), c.GetParent(), c.GetCommand(), c.GetState(), c.GetWaitChannel(), result.Float(c.GetCpuPercent()), c.GetRssBytes()})
+			t.Children = append(t.Children, childState{
+				c.GetPid(), c.GetParent(), c.GetCommand(), c.GetState(), c.GetWaitChannel(), result.Float(c.GetCpuPercent()),
+				c.GetRssBytes(),
+			})
 		}
 		out.Tasks = append(out.Tasks, t)
 	}
 	for _, m := range all.GetMissing() {
-		out.Tasks = append(out.Tasks, taskStack{Task: m.GetTask(), Host: m.GetHost(), Error: m.GetReason(), Threads: []threadStack{}, Children: []childState{}})
+		out.Tasks = append(out.Tasks, taskStack{
+			Task: m.GetTask(), Host: m.GetHost(), Error: m.GetReason(), Threads: []threadStack{}, Children: []childState{},
+		})
 	}
 	slices.SortStableFunc(out.Tasks, func(a, b taskStack) int { return cluster.CompareTaskNames(a.Task, b.Task) })
 	return out
 }
 
 func threadData(t *clusterpb.ThreadStack) threadStack {
-	s := threadStack{t.GetName(), t.GetMain(), t.GetState(), t.GetWaitChannel(), result.Float(t.GetCpuPercent()), []frameJSON{}, t.GetFramesLeftOut()}
+	s := threadStack{
+		t.GetName(), t.GetMain(), t.GetState(), t.GetWaitChannel(), result.Float(t.GetCpuPercent()),
+		[]frameJSON{},
+		t.GetFramesLeftOut(),
+	}
 	for _, f := range t.GetFrames() {
 		s.Frames = append(s.Frames, frameJSON{f.GetFunction(), f.GetFile(), f.GetLine(), f.GetCode()})
 	}

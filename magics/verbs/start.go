@@ -24,8 +24,10 @@ import (
 var startVerb = row{
 	Verb: command.Verb{
 		Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
-		Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption), Example: "start --wait main_fun 0.01",
-		Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), or with %%tfcluster start the cell's body. " +
+		Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption),
+		Example: "start --wait main_fun 0.01",
+		Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), " +
+			"or with %%tfcluster start the cell's body. " +
 			"Options stand before it; every word after it is the program's.",
 		Operand: command.OperandProgram,
 	},
@@ -36,18 +38,40 @@ func startOptions() []command.Option {
 	return []command.Option{
 		{Name: "args", Kind: command.KindObject, Help: "object of the notebook given to main_fun instead of the arguments"},
 		{Name: "again", Kind: command.KindFlag, Help: "the last program and its arguments"},
-		{Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last", Help: "take up the checkpoints of an older run"},
+		{
+			Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last",
+			Help: "take up the checkpoints of an older run",
+		},
 		{Name: "wait", Kind: command.KindFlag, Help: "wait for the end, as the verb wait does"},
-		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
-		{Name: "max-losses", Kind: command.KindCount, Max: 1000, Default: "10", Help: "with --max-restarts: restarts that it does not count, because the engine took an executor away (preemption, a lost node)"},
+		{
+			Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task",
+		},
+		{
+			Name: "max-losses", Kind: command.KindCount, Max: 1000, Default: "10", Help: "with --max-restarts: " +
+				"restarts that it does not count, because the engine took an executor away (preemption, a lost node)",
+		},
 		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
 		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
-		{Name: "fabric", Kind: command.KindChoice, Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto), Help: "network of NCCL and of collective calls: auto uses RDMA if every executor can, tcp never, rdma refuses to start if one cannot; status --fabric shows it"},
+		{
+			Name: "fabric", Kind: command.KindChoice,
+			Choices: []string{string(fabric.Auto), string(fabric.TCP), string(fabric.RDMA)}, Default: string(fabric.Auto),
+			Help: "network of NCCL and of collective calls: auto uses RDMA if every executor can, tcp never, " +
+				"rdma refuses to start if one cannot; status --fabric shows it",
+		},
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
-		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the callback that reports progress to Keras, Lightning and Transformers"},
-		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
+		{
+			Name: "no-callback", Kind: command.KindFlag,
+			Help: "do not add the callback that reports progress to Keras, Lightning and Transformers",
+		},
+		{
+			Name: "no-keras-patch", Kind: command.KindFlag,
+			Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is",
+		},
 		{Name: "replace", Kind: command.KindFlag, Help: "end an active run first"},
-		{Name: "working-dir", Kind: command.KindPath, Help: "folder in which the tasks start, on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own"},
+		{
+			Name: "working-dir", Kind: command.KindPath, Help: "folder in which the tasks start, " +
+				"on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own",
+		},
 		{Name: "env", Kind: command.KindEnv, Repeat: true, Help: "environment variable of the tasks, for this run"},
 	}
 }
@@ -97,13 +121,16 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 }
 
 // startRequest returns the request of a start on the cluster of that name, reserved by r.
-func (inv *invocation) startRequest(ctx context.Context, name string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
+func (inv *invocation) startRequest(ctx context.Context, name string,
+	reserved *clusterpb.ReserveRequest,
+) (*clusterpb.StartRequest, error) {
 	var err error
 	req := &clusterpb.StartRequest{Again: inv.Has("again"), Replace: inv.Has("replace")}
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
-	if reserved.GetEngine()[cluster.EngineManaged] != "" { // otherwise its driver is on this host, and asks git when the run has begun
+	// Otherwise its driver is on this host, and asks git when the run has begun.
+	if reserved.GetEngine()[cluster.EngineManaged] != "" {
 		commit := make(chan *clusterpb.GitCommit, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, gitLimit)
@@ -129,7 +156,9 @@ func (inv *invocation) startRequest(ctx context.Context, name string, reserved *
 }
 
 // optionsOfRun returns the options of the run.
-func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.ReserveRequest) (*clusterpb.RunOptions, error) {
+func (inv *invocation) optionsOfRun(ctx context.Context,
+	reserved *clusterpb.ReserveRequest,
+) (*clusterpb.RunOptions, error) {
 	env, err := inv.environment(ctx)
 	if err != nil {
 		return nil, err
@@ -139,8 +168,9 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 		return nil, err
 	}
 	o := &clusterpb.RunOptions{
-		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
-		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
+		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"),
+		Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)),
+		StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
 		WorkingDir: dir, Fabric: inv.Text("fabric"),
 	}
 	if o.GetMaxRestarts() > 0 { // otherwise nothing restarts
@@ -160,15 +190,19 @@ func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveReque
 	case engine.OnThisHost:
 		return Absolute(notebook, given), nil
 	case !filepath.IsAbs(given):
-		return "", command.Usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has", given, reserved.GetBackend())
+		return "", command.Usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has",
+			given, reserved.GetBackend())
 	case len(reserved.GetShip()) > 0:
-		return "", command.Usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; give one of the two", reserved.GetBackend())
+		return "", command.Usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; "+
+			"give one of the two", reserved.GetBackend())
 	}
 	return filepath.Clean(given), nil
 }
 
 // enter starts the run and shows it in v until every task has entered the program.
-func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *clusterpb.StartRequest, v *render.View) (*clusterpb.RunStatus, error) {
+func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *clusterpb.StartRequest,
+	v *render.View,
+) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.Client.Start(ctx, req)
@@ -220,7 +254,8 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 
 // entered shows the state after start.
 func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
-	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(), render.Plural(int64(len(run.GetTasks())), "task"), say("wait"))
+	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(),
+		render.Plural(int64(len(run.GetTasks())), "task"), say("wait"))
 	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
 		line = render.RunTitle(run)
 	}

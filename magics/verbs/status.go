@@ -22,7 +22,14 @@ import (
 var statusVerb = row{
 	Verb: command.Verb{
 		Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
-		Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {Name: "watch", Kind: command.KindFlag, Help: "update it in place until the cluster is over; an interrupt ends the watching only"}, {Name: "fabric", Kind: command.KindFlag, Help: "the executors' network: RDMA devices, the settings of NCCL and gloo with their reasons, and what NCCL really uses"}, runOption, jsonOption, clusterOption, nowOption}, Example: "status",
+		Options: []command.Option{
+			{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {
+				Name: "watch",
+				Kind: command.KindFlag,
+				Help: "update it in place until the cluster is over; an interrupt ends the watching only",
+			}, {Name: "fabric", Kind: command.KindFlag, Help: "the executors' network: RDMA devices, the settings of NCCL " +
+				"and gloo with their reasons, and what NCCL really uses"}, runOption, jsonOption, clusterOption, nowOption,
+		}, Example: "status",
 	},
 	run: (*invocation).status,
 }
@@ -132,7 +139,8 @@ func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32
 		}
 		return inv.answer(text, result.OfRun(m.Name, r), func() render.Bundle { return b })
 	}
-	return nil, command.Usagef(inv.Verb, "cluster %s has no run %d; %s lists its %s", m.Name, n, inv.session.Say("history -c "+m.Name), render.Plural(int64(len(runs)), "run"))
+	return nil, command.Usagef(inv.Verb, "cluster %s has no run %d; %s lists its %s", m.Name, n,
+		inv.session.Say("history -c "+m.Name), render.Plural(int64(len(runs)), "run"))
 }
 
 func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
@@ -177,7 +185,11 @@ func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 		if !i.Since.IsZero() {
 			since = i.Since.Format("2006-01-02 15:04")
 		}
-		t.Rows = append(t.Rows, []render.Cell{{Text: mark}, {Text: i.Name}, {Text: i.Backend}, live, {Text: since}, {Text: command.Shorten(i.Owner, 28)}, {Text: i.Note}})
+		t.Rows = append(t.Rows, []render.Cell{
+			{Text: mark}, {Text: i.Name}, {Text: i.Backend}, live, {Text: since}, {Text: command.Shorten(i.Owner, 28)}, {
+				Text: i.Note,
+			},
+		})
 	}
 	return t.Drop().Bundle()
 }

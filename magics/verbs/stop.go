@@ -15,8 +15,10 @@ import (
 
 var stopVerb = row{
 	Verb: command.Verb{
-		Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []command.Option{clusterOption, nowOption}, Example: "stop",
-		Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, others where they are. They have 30 s to save.",
+		Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{clusterOption, nowOption}, Example: "stop",
+		Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, " +
+			"others where they are. They have 30 s to save.",
 	},
 	run: (*invocation).stop,
 }
@@ -33,14 +35,16 @@ func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 		return nil, m.Explain(err)
 	}
 	if !render.Active(st.GetRun()) && yetToBegin(st) {
-		return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
+		return nil, inv.session.Release(ctx, inv.out, m,
+			&clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
 	}
 	if !render.Active(st.GetRun()) {
 		inv.out.Stdout("no run is active: there is nothing to stop\n")
 		return nil, nil
 	}
 	run := st.GetRun().GetId()
-	if _, err := session.Ask(ctx, m, m.Client.Stop, &clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
+	if _, err := session.Ask(ctx, m, m.Client.Stop,
+		&clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
 		return nil, err
 	}
 	ended, err := awaitEnd(ctx, m, run)

@@ -21,7 +21,9 @@ const mostSubmitted = 256 << 10
 
 // submit waits until the engine has accepted a cluster that starts its run itself, and shows
 // how to follow that.
-func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (result.Value, error) {
+func (inv *invocation) submit(ctx context.Context, m *session.Handle,
+	req *clusterpb.ReserveRequest,
+) (result.Value, error) {
 	progress := *inv
 	progress.out = quiet{inv.out}
 	take := func(_ *session.Handle, u *clusterpb.ReserveUpdate) (bool, error) {
@@ -35,7 +37,8 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 		}
 		inv.out.Stdout(m.Name + "\n")
 		inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
-			inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) + " ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
+			inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) +
+			" ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
 		return true, nil
 	}
 	return nil, progress.followReservation(ctx, m, req, true, take)
@@ -64,11 +67,17 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 			if code == exitKilled { // perhaps before its record was written
 				what = " has no record of a run: "
 			}
-			err = &result.ClusterError{Code: code, Text: "cluster " + p.Name + what + last.ID + " " + last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote"}
+			err = &result.ClusterError{
+				Code: code, Text: "cluster " + p.Name + what + last.ID + " " +
+					last.State, Remedy: inv.session.Say("logs -c "+last.ID) + " shows what its containers wrote",
+			}
 		}
 		return nil, err
 	}
-	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
+	f := &followed{
+		session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out),
+		printer: inv.followPrinter(), status: runs[len(runs)-1],
+	}
 	v, err := f.end()
 	return v, inv.inShell(v, err)
 }
@@ -90,7 +99,8 @@ func codeOfEnd(state string) int {
 
 // removedRuns returns the message for a cluster whose runs' records were removed.
 func removedRuns(p *state.ClusterRecord) string {
-	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed, by hand or by history --prune, and cannot be read any more", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
+	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed, by hand or by history "+
+		"--prune, and cannot be read any more", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
 }
 
 // ranIn returns whether a run was of this cluster: its directory may have others. A run that

@@ -62,13 +62,16 @@ func TestTable(t *testing.T) {
 
 // FuzzParse: any words give a command or an error.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"start main_fun 'c' \"d\" # e", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "%%", "start é$ü{ü}"} {
+	for _, seed := range []string{
+		"start main_fun 'c' \"d\" # e", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "%%", "start é$ü{ü}",
+	} {
 		f.Add(seed)
 	}
 	table := NewSet(engines()).Table
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, cell := range []*string{nil, &line} {
-			if c, err := table.Command(context.Background(), table.Line(line, cell), nobody{}, false); err == nil && c.Verb == nil {
+			if c, err := table.Command(context.Background(), table.Line(line, cell), nobody{}, false); err == nil &&
+				c.Verb == nil {
 				t.Errorf("%q: no verb and no error", line)
 			}
 		}

@@ -18,7 +18,9 @@ import (
 var tensorboardVerb = row{
 	Verb: command.Verb{
 		Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true,
-		Options: []command.Option{{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption, clusterOption, nowOption}, Example: "tensorboard",
+		Options: []command.Option{
+			{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption, clusterOption, nowOption,
+		}, Example: "tensorboard",
 	},
 	run: (*invocation).tensorboard,
 }
@@ -78,14 +80,16 @@ func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clus
 		return err
 	}
 	for _, b := range boards {
-		view := boardView(fmt.Sprintf("TensorBoard of cluster %s: the cluster was released", m.Name), "", session.PickRun(runs, b.Request.GetRun()))
+		view := boardView(fmt.Sprintf("TensorBoard of cluster %s: the cluster was released", m.Name), "",
+			session.PickRun(runs, b.Request.GetRun()))
 		inv.out.Update(b.Display, view.MIME(), nil)
 	}
 	return nil
 }
 
 func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clusterpb.RunStatus) render.Bundle {
-	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), errtext.WithRemedy(r.GetError()), run)
+	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()),
+		errtext.WithRemedy(r.GetError()), run)
 }
 
 // boardView shows the curves of a run instead of TensorBoard.
@@ -110,7 +114,10 @@ func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
 
 // findTensorBoard checks for doctor that an interpreter has TensorBoard.
 func findTensorBoard(ctx context.Context, interpreter string) finding {
-	f := finding{what: "TensorBoard", remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python"}
+	f := finding{
+		what:   "TensorBoard",
+		remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python",
+	}
 	if interpreter == "" {
 		f.found = "no environment named"
 		return f

@@ -14,10 +14,13 @@ import (
 
 var trustVerb = row{
 	Verb: command.Verb{
-		Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes", Magic: true, Shell: true,
-		Options: []command.Option{{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"}},
-		Example: "trust",
-		Long:    "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, and nothing that chooses what runs, where, or what leaves this machine.",
+		Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes",
+		Magic: true, Shell: true,
+		Options: []command.Option{
+			{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"},
+		}, Example: "trust",
+		Long: "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, " +
+			"and nothing that chooses what runs, where, or what leaves this machine.",
 	},
 	run: (*invocation).trust,
 }
@@ -38,7 +41,8 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 		return nil, command.Usagef(inv.Verb, "%s: %v", file, err)
 	}
 	if text == nil {
-		return nil, command.Usagef(inv.Verb, "there is no %s in %s that this user may read", filepath.Base(file), filepath.Dir(file))
+		return nil, command.Usagef(inv.Verb, "there is no %s in %s that this user may read", filepath.Base(file),
+			filepath.Dir(file))
 	}
 	if err := state.Trust(file, text); err != nil {
 		return nil, err

@@ -74,7 +74,9 @@ func NewSet(engines cluster.Engines) *Set {
 }
 
 // Command returns the command of a line. An interrupt ends the wait for the values of its names.
-func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expander, shell bool, out render.Output) (*command.Command, error) {
+func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expander, shell bool,
+	out render.Output,
+) (*command.Command, error) {
 	expanding, cancel := interruptible(ctx, out)
 	defer cancel()
 	c, err := s.Table.Command(expanding, l, names, shell)
@@ -85,7 +87,9 @@ func (s *Set) Command(ctx context.Context, l *command.Line, names command.Expand
 }
 
 // Do runs a command, after adding settings of configuration files.
-func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
+func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output,
+	py bridge.Python,
+) (result.Value, error) {
 	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
@@ -117,7 +121,8 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 // meansApplication puts the name of a live cluster in the place of an application's ID behind -c.
 func (inv *invocation) meansApplication() {
 	name := inv.Text("cluster")
-	if !inv.isApplication(name) || inv.session.Options.History == nil || inv.Verb.Name == "logs" || inv.Verb.Name == "history" {
+	if !inv.isApplication(name) || inv.session.Options.History == nil || inv.Verb.Name == "logs" ||
+		inv.Verb.Name == "history" {
 		return // which also show the application itself
 	}
 	if live := inv.session.Options.History.FindByApplication(name); live != "" {
@@ -169,9 +174,12 @@ func interruptible(ctx context.Context, out render.Output) (_ context.Context, c
 var (
 	clusterOption     = command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: whichCluster}
 	pastClusterOption = command.Option{Name: "cluster", Short: "c", Kind: command.KindPastCluster, Help: whichCluster}
-	nowOption         = command.Option{Name: "now", Kind: command.KindFlag, Help: "run at once, beside a cell that is busy or hangs; the line is not expanded"}
-	jsonOption        = command.Option{Name: "json", Kind: command.KindFlag, Help: "print JSON"}
-	runOption         = command.Option{Name: "run", Kind: command.KindRun, Help: "which run; default: the active or last one"}
+	nowOption         = command.Option{
+		Name: "now", Kind: command.KindFlag,
+		Help: "run at once, beside a cell that is busy or hangs; the line is not expanded",
+	}
+	jsonOption = command.Option{Name: "json", Kind: command.KindFlag, Help: "print JSON"}
+	runOption  = command.Option{Name: "run", Kind: command.KindRun, Help: "which run; default: the active or last one"}
 )
 
 const whichCluster = "which cluster; default: this notebook's last, elsewhere the only live one"

@@ -18,7 +18,8 @@ var versionVerb = row{
 	Verb: command.Verb{
 		Name: "version", Summary: "the version of this program, and of the cluster's driver", Magic: true, Now: true,
 		Options: []command.Option{clusterOption, nowOption}, Example: "version",
-		Long: "The driver goes on with the program that it was started with, until the cluster is released or attached again after the driver's death.",
+		Long: "The driver goes on with the program that it was started with, until the cluster is released or attached " +
+			"again after the driver's death.",
 	},
 	run: (*invocation).version,
 }

@@ -18,8 +18,11 @@ import (
 
 var waitVerb = row{
 	Verb: command.Verb{
-		Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true, Now: true,
-		Options: append(followOptions(), nowOption), Example: "wait", Long: "A notebook that is closed and opened again does not go on showing the output of its cells: wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
+		Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
+		Now: true, Options: append(followOptions(), nowOption), Example: "wait",
+		Long: "A notebook that is closed and opened again does not go on showing the output of its cells: " +
+			"wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; " +
+			"the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
 	},
 	run: (*invocation).wait, ownInterrupts: true,
 }
@@ -77,7 +80,9 @@ func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.
 }
 
 // follow shows a run in v until its end; run 0 is the active or last one.
-func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clusterpb.FollowRequest, v *render.View) (result.Value, error) {
+func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clusterpb.FollowRequest,
+	v *render.View,
+) (result.Value, error) {
 	req.Show = cmp.Or(req.GetShow(), "all")
 	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
 	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Follow)
@@ -105,7 +110,9 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
 			if inv.session.Options.Shell && !broken.batch && f.needsNobody(ctx) {
-				return nil, &result.Interrupted{Text: "no longer waiting; the run continues, and " + inv.session.Say("stop -c "+m.Name) + " ends it"}
+				return nil, &result.Interrupted{
+					Text: "no longer waiting; the run continues, and " + inv.session.Say("stop -c "+m.Name) + " ends it",
+				}
 			}
 			if err := broken.interrupt(f.status.GetId()); err != nil {
 				return nil, err
@@ -190,7 +197,8 @@ func (f *followed) needsNobody(ctx context.Context) bool {
 	}
 	st, err := f.member.Status(ctx)
 	req := st.GetRequest()
-	return err == nil && req.GetOneRun() && req.GetEngine()[cluster.EngineManaged] != "" && (f.status != nil || !render.Active(st.GetRun()))
+	return err == nil && req.GetOneRun() && req.GetEngine()[cluster.EngineManaged] != "" &&
+		(f.status != nil || !render.Active(st.GetRun()))
 }
 
 func (f *followed) update(u *clusterpb.RunUpdate) {
@@ -221,7 +229,8 @@ func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 	if f.session.Options.Shell || !render.Active(st) {
 		return b
 	}
-	return b.Faint("updated " + time.Now().Format("15:04:05") + " · after the notebook was closed, go on with " + f.session.Say("wait --now"))
+	return b.Faint("updated " + time.Now().Format("15:04:05") + " · after the notebook was closed, go on with " +
+		f.session.Say("wait --now"))
 }
 
 // end shows the summary and returns the run, or its failure.
@@ -240,7 +249,10 @@ func (f *followed) end() (result.Value, error) {
 	if f.status.GetState() == "failed" {
 		failure := f.status.GetFailure()
 		if failure == nil {
-			failure = &clusterpb.Failure{Summary: fmt.Sprintf("run %d failed, and its record has no reason", f.status.GetId()), Kind: "task", Remedy: "%tfcluster logs shows what its tasks wrote"}
+			failure = &clusterpb.Failure{
+				Summary: fmt.Sprintf("run %d failed, and its record has no reason", f.status.GetId()), Kind: "task",
+				Remedy: "%tfcluster logs shows what its tasks wrote",
+			}
 		}
 		return nil, &result.RunFailed{Failure: failure, Run: f.status}
 	}
@@ -279,7 +291,8 @@ func (b *breaker) interrupt(run int32) error {
 		return &result.Interrupted{Text: "no longer waiting; " + b.session.Say("status") + " shows the run"}
 	}
 	b.out.Stderr(word)
-	if _, err := session.Ask(b.session.Context(), b.member, b.member.Client.Stop, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
+	if _, err := session.Ask(b.session.Context(), b.member, b.member.Client.Stop,
+		&clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
 		return fmt.Errorf("stop the run: %w", err)
 	}
 	return nil

@@ -16,7 +16,9 @@ var whyVerb = row{
 	Verb: command.Verb{
 		Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
 		Options: []command.Option{jsonOption, pastClusterOption, nowOption}, Example: "why --now",
-		Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice it says that it is not sure; stacks shows more.",
+		Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, " +
+			"and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice " +
+			"it says that it is not sure; stacks shows more.",
 	},
 	run: (*invocation).why,
 }
@@ -76,9 +78,15 @@ type (
 )
 
 func whyData(r *clusterpb.WhyReply) *whyJSON {
-	out := &whyJSON{Run: r.GetRun(), Culprits: append([]string{}, r.GetCulprits()...), Certain: r.GetCertain(), Text: r.GetText(), Tasks: []taskDoing{}}
+	out := &whyJSON{
+		Run: r.GetRun(), Culprits: append([]string{}, r.GetCulprits()...), Certain: r.GetCertain(), Text: r.GetText(),
+		Tasks: []taskDoing{},
+	}
 	for _, t := range r.GetTasks() {
-		out.Tasks = append(out.Tasks, taskDoing{t.GetTask(), t.GetStep(), result.Float(t.GetStepAgeSeconds()), t.GetState(), t.GetClass(), t.GetWhere(), result.Float(t.GetCpuPercent())})
+		out.Tasks = append(out.Tasks, taskDoing{
+			t.GetTask(), t.GetStep(), result.Float(t.GetStepAgeSeconds()), t.GetState(), t.GetClass(), t.GetWhere(),
+			result.Float(t.GetCpuPercent()),
+		})
 	}
 	return out
 }

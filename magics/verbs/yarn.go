@@ -54,7 +54,8 @@ func (inv *invocation) diagnose(ctx context.Context) []finding {
 		req := &clusterpb.ReserveRequest{Backend: e.Name, Python: inv.interpreter(), Engine: map[string]string{}}
 		if e.Hadoop {
 			if err := inv.hadoop(ctx, req); err != nil {
-				findings = append(findings, finding{what: e.Title, found: err.Error(), remedy: "run the cell again when Python answers"})
+				findings = append(findings,
+					finding{what: e.Title, found: err.Error(), remedy: "run the cell again when Python answers"})
 				continue
 			}
 		}

@@ -24,7 +24,9 @@ const (
 	Exchange
 )
 
-var kinds = [...]string{AllReduce: "all_reduce", Broadcast: "broadcast", AllGather: "all_gather", Exchange: "all_reduce"}
+var kinds = [...]string{
+	AllReduce: "all_reduce", Broadcast: "broadcast", AllGather: "all_gather", Exchange: "all_reduce",
+}
 
 // Call is one operation. All ranks make the same calls in the same order.
 type Call struct {
@@ -56,7 +58,9 @@ const callSize = 4 * 8
 
 func (c Call) encode() []byte {
 	var b []byte
-	for _, v := range []uint64{uint64(c.Kind), uint64(c.Type)<<32 | uint64(c.Op), uint64(c.Form)<<32 | uint64(uint32(c.Root)), uint64(c.Size)} {
+	for _, v := range []uint64{
+		uint64(c.Kind), uint64(c.Type)<<32 | uint64(c.Op), uint64(c.Form)<<32 | uint64(uint32(c.Root)), uint64(c.Size),
+	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -65,7 +69,10 @@ func (c Call) encode() []byte {
 // decodeCall reads the description that a peer sent. What it cannot be is seen by the comparison with the own call.
 func decodeCall(b []byte) Call {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	c := Call{Kind: Kind(word(0)), Type: reduce.Type(word(1) >> 32), Op: reduce.Op(uint32(word(1))), Root: int(uint32(word(2))), Size: int64(word(3)), Form: uint32(word(2) >> 32)}
+	c := Call{
+		Kind: Kind(word(0)), Type: reduce.Type(word(1) >> 32), Op: reduce.Op(uint32(word(1))), Root: int(uint32(word(2))),
+		Size: int64(word(3)), Form: uint32(word(2) >> 32),
+	}
 	if int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid() {
 		return Call{Size: -1}
 	}
@@ -85,11 +92,14 @@ func (c Call) check(ranks, hosts int, slotSize int64) error {
 	case int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid():
 		return fmt.Errorf("%w: kind %d, type %d or operation %d is unknown", ErrInvalid, c.Kind, c.Type, c.Op)
 	case c.Size < 0 || c.Size > slotSize || size > slotSize: // the product may overflow
-		return fmt.Errorf("%w: %s: the vectors have more bytes than the memory of a collective call has room for, %d", ErrInvalid, c, slotSize)
+		return fmt.Errorf("%w: %s: the vectors have more bytes than the memory of a collective call has room for, %d",
+			ErrInvalid, c, slotSize)
 	case c.Kind == Exchange && hosts != 1:
-		return fmt.Errorf("%w: %s: the programs combine the vectors themselves only on one host, and the ranks are on %d", ErrInvalid, c, hosts)
+		return fmt.Errorf("%w: %s: the programs combine the vectors themselves only on one host, and the ranks are on %d",
+			ErrInvalid, c, hosts)
 	case (c.Kind == AllReduce || c.Kind == Exchange) && c.Size%int64(c.Type.Size()) != 0:
-		return fmt.Errorf("%w: %s: the vector has %d bytes, and its last element would be cut: each has %d", ErrInvalid, c, c.Size, c.Type.Size())
+		return fmt.Errorf("%w: %s: the vector has %d bytes, and its last element would be cut: each has %d", ErrInvalid, c,
+			c.Size, c.Type.Size())
 	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
 		return fmt.Errorf("%s: root must be the rank of a task, from 0 to %d", c, ranks-1)
 	}

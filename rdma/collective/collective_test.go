@@ -18,7 +18,9 @@ import (
 
 // layouts are the hosts of groups.
 var layouts = [][][]int{
-	{{0}}, {{0, 1}}, {{0, 1, 2, 3}}, {{0}, {1}}, {{0}, {1}, {2}}, {{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {{0, 3}, {1}, {2, 4, 5}},
+	{{0}}, {{0, 1}}, {{0, 1, 2, 3}}, {{0}, {1}}, {{0}, {1}, {2}}, {{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {
+		{0, 3}, {1}, {2, 4, 5},
+	},
 }
 
 // TestCalls: random calls give every rank the same bits, which are those of a plain computation.
@@ -89,7 +91,8 @@ func anyCall(random *rand.Rand, hosts [][]int, ranks int, slotSize int64) Call {
 	}
 	switch c.Kind {
 	case AllReduce:
-		c.Type, c.Op = []reduce.Type{reduce.Int32, reduce.Int64, reduce.Float32, reduce.BFloat16}[random.IntN(4)], reduce.Op(random.IntN(3))
+		c.Type, c.Op = []reduce.Type{reduce.Int32, reduce.Int64, reduce.Float32, reduce.BFloat16}[random.IntN(4)],
+			reduce.Op(random.IntN(3))
 		c.Size -= c.Size % int64(c.Type.Size())
 	case Broadcast:
 		c.Root = random.IntN(ranks)
@@ -149,11 +152,14 @@ func TestDifferentCalls(t *testing.T) {
 	mean := sum
 	mean.Op = reduce.Mean
 	for want, theirs := range map[string]Call{
-		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all tasks must make the same calls in the same order": {
+		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: " +
+			"all tasks must make the same calls in the same order": {
 			Kind: AllGather, Size: 16,
 		},
-		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but their arrays have different types or shapes: give the same on all tasks":              other,
-		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_reduce(mean) of 4 float32: all tasks must make the same calls in the same order": mean,
+		"call 1 is all_reduce(sum) of 4 float32 on worker:0 and worker:1, but their arrays have different types or shapes: " +
+			"give the same on all tasks": other,
+		"call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_reduce(mean) of 4 float32: " +
+			"all tasks must make the same calls in the same order": mean,
 	} {
 		for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {
 			all := groups(t, 4096, hosts...)
@@ -192,15 +198,18 @@ func TestMissing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := all[0].call(ctx, all, Call{}, nil)
-		if err == nil || !strings.Contains(err.Error(), "barrier: worker:1") || !strings.Contains(err.Error(), "did not arrive: context deadline exceeded") {
+		if err == nil || !strings.Contains(err.Error(), "barrier: worker:1") ||
+			!strings.Contains(err.Error(), "did not arrive: context deadline exceeded") {
 			t.Errorf("%v: %v", hosts, err)
 		}
-		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil || !strings.Contains(err.Error(), "an earlier call failed: barrier") {
+		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil ||
+			!strings.Contains(err.Error(), "an earlier call failed: barrier") {
 			t.Errorf("%v, then: %v", hosts, err)
 		}
 		all = groups(t, 4096, hosts...)
 		go all[1].Close()
-		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil || !strings.HasPrefix(err.Error(), "worker:1 has left the group") {
+		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil ||
+			!strings.HasPrefix(err.Error(), "worker:1 has left the group") {
 			t.Errorf("%v: %v", hosts, err)
 		}
 	}
@@ -236,12 +245,13 @@ func TestCannotBeMade(t *testing.T) {
 	t.Parallel()
 	all := groups(t, 4096, []int{0, 1})
 	for text, c := range map[string]Call{
-		"all_reduce(sum) of 1025 float32: the vectors have more bytes than the memory of a collective call has room for, 4096": {Size: 4100},
-		"6 bytes, and its last element would be cut: each has 4":                                                               {Size: 6},
-		"broadcast of 1 bytes from rank 2: root must be the rank of a task, from 0 to 1":                                       {Kind: Broadcast, Size: 1, Root: 2},
-		"all_gather of 2049 bytes: the vectors have more bytes":                                                                {Kind: AllGather, Size: 2049},
-		"all_gather of 4611686018427387904 bytes: the vectors have more bytes":                                                 {Kind: AllGather, Size: 1 << 62},
-		"kind 9, type 0 or operation 0 is unknown":                                                                             {Kind: 9},
+		"all_reduce(sum) of 1025 float32: the vectors have more bytes than the memory of a collective call has room " +
+			"for, 4096": {Size: 4100},
+		"6 bytes, and its last element would be cut: each has 4":                         {Size: 6},
+		"broadcast of 1 bytes from rank 2: root must be the rank of a task, from 0 to 1": {Kind: Broadcast, Size: 1, Root: 2},
+		"all_gather of 2049 bytes: the vectors have more bytes":                          {Kind: AllGather, Size: 2049},
+		"all_gather of 4611686018427387904 bytes: the vectors have more bytes":           {Kind: AllGather, Size: 1 << 62},
+		"kind 9, type 0 or operation 0 is unknown":                                       {Kind: 9},
 	} {
 		if _, err := all[0].Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
@@ -322,7 +332,9 @@ func TestNewFails(t *testing.T) {
 		return
 	}
 	t.Cleanup(func() { links[0].Close(); links[1].Close() })
-	_, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0, 1}}, Own: own[0], Peers: map[int]Peer{1: {Link: links[0]}}})
+	_, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0, 1}}, Own: own[0], Peers: map[int]Peer{
+		1: {Link: links[0]},
+	}})
 	if err == nil || err.Error() != "the memory of worker:1 is mapped here: false; but it runs on this host: true" {
 		t.Errorf("%v", err)
 	}

@@ -14,8 +14,8 @@
 //
 // Between hosts, the first rank of each host, the leader, collects its host's parts in its own slot and takes part in
 // a ring of the leaders: first each part is summed up along the ring, by way of the third slot, then each sum is passed
-// along it (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). The result is the leader's slot. A leader
-// writes into the slots of the next one when that one has said open(n).
+// along it (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). The result is the leader's slot. A
+// leader writes into the slots of the next one when that one has said open(n).
 //
 // Elements are combined once for each part, in the order of ranks and hosts, so all ranks have the same bits.
 package collective

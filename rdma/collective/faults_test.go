@@ -60,7 +60,8 @@ func (m *member) anyConn(random *rand.Rand) net.Conn {
 }
 
 // TestFaults: whatever happens to a rank at a random moment, every call of every rank ends, those that succeed have the
-// right sum, and those that fail say which rank is lost. Nothing stays open. It is not parallel: it counts what is open.
+// right sum, and those that fail say which rank is lost. Nothing stays open. It is not parallel: it
+// counts what is open.
 func TestFaults(t *testing.T) { testFaults(t, faults, "tcp", "tls") }
 
 func testFaults(t *testing.T, faults map[string]func(*testing.T, *member, *rand.Rand), between ...string) {
@@ -116,7 +117,8 @@ func faulty(t *testing.T, all []*member, random *rand.Rand, fault func(*testing.
 			defer mu.Unlock()
 			if m != victim && (lost == nil || !over[lost.Name]) {
 				_, neighbour := m.conns[victim.rank]
-				t.Errorf("rank %d (neighbour of rank %d: %t), where %v are over: %v", m.rank, victim.rank, neighbour, over, errs[m.rank])
+				t.Errorf("rank %d (neighbour of rank %d: %t), where %v are over: %v", m.rank, victim.rank, neighbour, over,
+					errs[m.rank])
 			}
 			over[m.name(m.rank)] = true
 			go m.Close() // as its program ends
@@ -144,7 +146,8 @@ func opened(t *testing.T) string {
 	}
 	files := 0
 	for _, fd := range fds {
-		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && (strings.HasPrefix(to, "socket:") || strings.Contains(to, "memfd")) {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil &&
+			(strings.HasPrefix(to, "socket:") || strings.Contains(to, "memfd")) {
 			files++
 		}
 	}
@@ -158,5 +161,6 @@ func opened(t *testing.T) string {
 	}
 	_, pinned, _ := strings.Cut(string(status), "VmPin:") // what devices know
 	pinned, _, _ = strings.Cut(pinned, "\n")
-	return fmt.Sprintf("%d files, %d mappings, pinned: %s", files, strings.Count(string(maps), "tfcluster-collective-test"), strings.TrimSpace(pinned))
+	return fmt.Sprintf("%d files, %d mappings, pinned: %s", files,
+		strings.Count(string(maps), "tfcluster-collective-test"), strings.TrimSpace(pinned))
 }

@@ -123,8 +123,10 @@ func New(cfg Config) (*Group, error) {
 
 // check returns an error for memory that calls cannot use.
 func (g *Group) check() error {
-	if own := g.cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil || own.SlotSize(controlSlot) < description(len(g.cfg.Names), 0) {
-		return fmt.Errorf("rank %d, which has memory of %s, cannot be one of a group of %d ranks on %d hosts", g.cfg.Rank, own, len(g.cfg.Names), len(g.cfg.Hosts))
+	if own := g.cfg.Own.Segment().Layout(); own.Slots() != slots || g.local == nil ||
+		own.SlotSize(controlSlot) < description(len(g.cfg.Names), 0) {
+		return fmt.Errorf("rank %d, which has memory of %s, cannot be one of a group of %d ranks on %d hosts", g.cfg.Rank,
+			own, len(g.cfg.Names), len(g.cfg.Hosts))
 	}
 	for rank, p := range g.cfg.Peers {
 		if err := g.checkPeer(rank, p); err != nil {
@@ -139,7 +141,8 @@ func (g *Group) checkPeer(rank int, p Peer) error {
 	isLocal := slices.Contains(g.local, rank)
 	switch own := g.cfg.Own.Segment().Layout(); {
 	case isLocal != (p.Memory != nil):
-		return fmt.Errorf("the memory of %s is mapped here: %t; but it runs on this host: %t", g.name(rank), p.Memory != nil, isLocal)
+		return fmt.Errorf("the memory of %s is mapped here: %t; but it runs on this host: %t", g.name(rank),
+			p.Memory != nil, isLocal)
 	case isLocal && !slices.Equal(p.Memory.Segment().Layout(), own):
 		return fmt.Errorf("the memory of %s has %s, not %s", g.name(rank), p.Memory.Segment().Layout(), own)
 	}
@@ -185,7 +188,8 @@ func (g *Group) hear(rank int, p *peer, c transport.Completion) error {
 	defer g.mu.Unlock()
 	ahead := uint64(c.Immediate-uint32(p.said[kind])) & numbers
 	if ahead == 0 || ahead > numbers/2 {
-		return fmt.Errorf("%w: %s sent message %#x after message number %d", transport.ErrProtocol, g.name(rank), c.Immediate, p.said[kind])
+		return fmt.Errorf("%w: %s sent message %#x after message number %d", transport.ErrProtocol, g.name(rank), c.Immediate,
+			p.said[kind])
 	}
 	p.said[kind] += ahead
 	n := p.said[kind]

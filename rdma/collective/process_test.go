@@ -60,7 +60,8 @@ func join(t *testing.T, network string, rank int, conn net.Conn, vector int64) *
 		t.Fatalf("the link is %s", via)
 	}
 	g, err := New(Config{
-		Rank: rank, Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0}, {1}}, Own: own, Peers: map[int]Peer{1 - rank: {Link: link}},
+		Rank: rank, Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0}, {1}}, Own: own,
+		Peers: map[int]Peer{1 - rank: {Link: link}},
 	})
 	if err != nil {
 		t.Fatal(err)

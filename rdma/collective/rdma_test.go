@@ -129,13 +129,17 @@ func TestExhausted(t *testing.T) {
 		return
 	}
 	t.Cleanup(func() { ends[1].Close() })
-	g, err := New(Config{Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0}, {1}}, Own: own[0], Peers: map[int]Peer{1: {Link: ends[0]}}})
+	g, err := New(Config{
+		Names: []string{"worker:0", "worker:1"}, Hosts: [][]int{{0}, {1}}, Own: own[0],
+		Peers: map[int]Peer{1: {Link: ends[0]}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
 	call := Call{Kind: Broadcast, Size: size}
-	if err := ends[1].Write(t.Context(), transport.Place{Slot: controlSlot, Offset: description(1, 1)}, call.encode(), open.immediate(1)); err != nil {
+	if err := ends[1].Write(t.Context(), transport.Place{Slot: controlSlot, Offset: description(1, 1)}, call.encode(),
+		open.immediate(1)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("3s have passed"))

@@ -67,7 +67,8 @@ func (g *Group) collect(call Call) error {
 func (g *Group) pass(ctx context.Context, slot int, begin, end, to int64) error {
 	g.sent++
 	return g.cfg.Own.Use(func(own [][]byte) error {
-		return g.tell(ctx, []int{g.leader(g.host + 1)}, passed, g.sent, transport.Place{Slot: slot, Offset: to}, own[g.calls%2][begin:end])
+		return g.tell(ctx, []int{g.leader(g.host + 1)}, passed, g.sent, transport.Place{Slot: slot, Offset: to},
+			own[g.calls%2][begin:end])
 	})
 }
 

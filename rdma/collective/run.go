@@ -104,7 +104,8 @@ func (g *Group) announce(ctx context.Context, call Call, ranks []int, kind messa
 // different returns the error of a call that another rank makes in another way.
 func (g *Group) different(call Call, rank int, theirs Call) error {
 	if theirs.String() == call.String() {
-		return fmt.Errorf("call %d is %s on %s and %s, but their arrays have different types or shapes: give the same on all tasks",
+		return fmt.Errorf(
+			"call %d is %s on %s and %s, but their arrays have different types or shapes: give the same on all tasks",
 			g.calls, call, g.name(g.cfg.Rank), g.name(rank))
 	}
 	return fmt.Errorf("call %d of %s is %s, of %s it is %s: all tasks must make the same calls in the same order",
@@ -122,8 +123,8 @@ func (g *Group) isSmall(call Call) bool {
 // half is the size of a small result's place, of which the slot of the ring has two. It is the same for all ranks.
 func (g *Group) half() int64 { return min(small, g.cfg.Own.Segment().Layout().SlotSize(ringSlot)/2) }
 
-// reduceWhole combines the host's vectors into the slot of the ring, which one host does not use. Its two halves are used
-// by turns, as the slots are.
+// reduceWhole combines the host's vectors into the slot of the ring, which one host does not use. Its two halves are
+// used by turns, as the slots are.
 func (g *Group) reduceWhole(call Call) ([]Part, error) {
 	result := Part{Rank: g.cfg.Rank, Slot: ringSlot, Offset: int64(g.calls%2) * g.half(), Size: call.Size}
 	err := g.with(g.local, int(g.calls%2), func(slots, own [][]byte) error {

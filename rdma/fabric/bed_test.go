@@ -48,7 +48,10 @@ type bedRank struct {
 	opens map[string]error
 }
 
-var errnos = map[string]error{"EINVAL": syscall.EINVAL, "EPERM": syscall.EPERM, "EACCES": syscall.EACCES, "ENOENT": syscall.ENOENT, "ENODEV": syscall.ENODEV}
+var errnos = map[string]error{
+	"EINVAL": syscall.EINVAL, "EPERM": syscall.EPERM, "EACCES": syscall.EACCES, "ENOENT": syscall.ENOENT,
+	"ENODEV": syscall.ENODEV,
+}
 
 func readBed(t *testing.T, file string) *bed {
 	t.Helper()
@@ -133,7 +136,8 @@ func (r *bedRank) line(dir, line string, words []string) bool {
 		port, slot, _ := strings.Cut(words[1], "/")
 		parts := strings.Split(strings.TrimSpace(strings.TrimPrefix(line, "gid "+words[1])), "|")
 		return add("ports/"+port+"/gids/"+slot, file(parts[0])) &&
-			add("ports/"+port+"/gid_attrs/types/"+slot, file(parts[1])) && add("ports/"+port+"/gid_attrs/ndevs/"+slot, file(parts[2]))
+			add("ports/"+port+"/gid_attrs/types/"+slot, file(parts[1])) &&
+			add("ports/"+port+"/gid_attrs/ndevs/"+slot, file(parts[2]))
 	}
 	if name, target, found := strings.Cut(line, " -> "); found {
 		return add(name, &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777})

@@ -23,12 +23,14 @@ func (c *candidate) collective(link Link) *Collective {
 		return nil
 	}
 	port := c.chosen[0]
-	if i := slices.IndexFunc(c.chosen, func(p *Port) bool { return p.Netdev != "" && p.Netdev == c.Interface.Name }); i >= 0 {
+	if i := slices.IndexFunc(c.chosen,
+		func(p *Port) bool { return p.Netdev != "" && p.Netdev == c.Interface.Name }); i >= 0 {
 		port = c.chosen[i]
 	}
 	chosen := &Collective{
-		Device: port.Device, Port: port.Number, Timeout: c.number("NCCL_IB_TIMEOUT", 31), Retries: c.number("NCCL_IB_RETRY_CNT", 7),
-		TrafficClass: c.number("NCCL_IB_TC", 255), ServiceLevel: c.number("NCCL_IB_SL", 15),
+		Device: port.Device, Port: port.Number, Timeout: c.number("NCCL_IB_TIMEOUT", 31),
+		Retries: c.number("NCCL_IB_RETRY_CNT", 7), TrafficClass: c.number("NCCL_IB_TC", 255),
+		ServiceLevel: c.number("NCCL_IB_SL", 15),
 	}
 	index := c.number("NCCL_IB_GID_INDEX", maxGIDs)
 	switch own := func(g GID) bool { return g.Index == index }; {

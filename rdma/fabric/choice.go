@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Choice is what NCCL says that it uses, with NCCL_DEBUG=INFO or more (NCCL's src/init.cc, transport/*.cc). Its zero value
-// knows nothing yet.
+// Choice is what NCCL says that it uses, with NCCL_DEBUG=INFO or more (NCCL's src/init.cc, transport/*.cc). Its zero
+// value knows nothing yet.
 type Choice struct {
 	Version string   // "2.21.5+cuda12.4"
 	Network string   // of the communicator: IB, Socket, or the name of a plugin
@@ -21,8 +21,8 @@ const (
 	maxName  = 80 // bytes
 )
 
-// Read takes a line of a program, and returns whether it said something new. Most lines are of others: they cost a search
-// for a short word.
+// Read takes a line of a program, and returns whether it said something new. Most lines are of others: they cost a
+// search for a short word.
 func (c *Choice) Read(line string) bool {
 	_, text, found := strings.Cut(line, "NCCL ")
 	if !found {
@@ -46,7 +46,8 @@ func (c *Choice) Read(line string) bool {
 			return c.devices(name, "["+devices)
 		}
 	}
-	if _, path, ok := strings.Cut(text, " via "); ok && (strings.HasPrefix(text, "Channel ") || strings.HasPrefix(text, "CollNet ")) {
+	if _, path, ok := strings.Cut(text, " via "); ok &&
+		(strings.HasPrefix(text, "Channel ") || strings.HasPrefix(text, "CollNet ")) {
 		return add(&c.Paths, pathKind(firstWord(path)))
 	}
 	return false
@@ -114,7 +115,8 @@ func add(to *[]string, name string) bool {
 
 // bounded returns a name if it is short and has no control characters, otherwise "".
 func bounded(name string) string {
-	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if len(name) > maxName || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return ""
 	}
 	return name

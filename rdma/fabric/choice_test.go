@@ -27,7 +27,10 @@ func TestChoice(t *testing.T) {
 				at + "Channel 01/0 : 1[0] -> 0[0] [receive] via NET/IB/1/GDRDMA",
 				at + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(4)/GDRDMA",
 			},
-			Choice{Version: "2.21.5+cuda12.4", Network: "IB", Devices: []string{"mlx5_0:1/RoCE", "mlx5_1:1/RoCE"}, Paths: []string{"NET/IB/GDRDMA"}},
+			Choice{
+				Version: "2.21.5+cuda12.4", Network: "IB", Devices: []string{"mlx5_0:1/RoCE", "mlx5_1:1/RoCE"},
+				Paths: []string{"NET/IB/GDRDMA"},
+			},
 		},
 		{
 			"sockets",
@@ -39,19 +42,30 @@ func TestChoice(t *testing.T) {
 				at + "Using network Socket",
 				at + "Channel 00 : 0[0] -> 1[0] via SHM/direct/direct",
 			},
-			Choice{Version: "2.10.3+cuda11.4", Network: "Socket", Devices: []string{"eth0:10.0.0.11", "eth1:10.0.1.11"}, Paths: []string{"SHM/direct/direct"}},
+			Choice{
+				Version: "2.10.3+cuda11.4", Network: "Socket", Devices: []string{"eth0:10.0.0.11", "eth1:10.0.1.11"},
+				Paths: []string{"SHM/direct/direct"},
+			},
 		},
 		{
 			"a plugin",
-			[]string{at + "NET/OFI Selected Provider is efa (found 1 nics)", at + "Initialized NET plugin AWS Libfabric", at + "Using network AWS Libfabric"},
+			[]string{
+				at + "NET/OFI Selected Provider is efa (found 1 nics)", at + "Initialized NET plugin AWS Libfabric", at +
+					"Using network AWS Libfabric",
+			},
 			Choice{Network: "AWS Libfabric"},
 		},
 		{
 			"IB is given up for sockets",
-			[]string{at + "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.11<0>", at + "NET/Socket : Using [0]eth0:10.0.0.11<0>"},
+			[]string{
+				at + "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.11<0>", at + "NET/Socket : Using [0]eth0:10.0.0.11<0>",
+			},
 			Choice{Network: "Socket", Devices: []string{"eth0:10.0.0.11"}},
 		},
-		{"other lines", []string{"epoch 1", "NET/IB : Using [0]x", "I use NCCL INFO for data", at + "Channel 00", at + "Using network ", "NCCL WARN via x"}, Choice{}},
+		{
+			"other lines", []string{"epoch 1", "NET/IB : Using [0]x", "I use NCCL INFO for data", at + "Channel 00", at +
+				"Using network ", "NCCL WARN via x"}, Choice{},
+		},
 	} {
 		var c Choice
 		for _, line := range tt.lines {
@@ -71,8 +85,9 @@ func TestChoice(t *testing.T) {
 // FuzzChoice: no line panics, and what is kept is bounded and without control characters.
 func FuzzChoice(f *testing.F) {
 	for _, line := range []string{
-		"NCCL version 2.21.5+cuda12.4", "x NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.11<0>", "NCCL INFO Using network IB",
-		"NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA", "NCCL INFO NET/Socket : Using [0]\x1b[31m<0>",
+		"NCCL version 2.21.5+cuda12.4", "x NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.11<0>",
+		"NCCL INFO Using network IB", "NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA",
+		"NCCL INFO NET/Socket : Using [0]\x1b[31m<0>",
 	} {
 		f.Add(line)
 	}

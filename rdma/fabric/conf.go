@@ -16,9 +16,9 @@ const (
 func concerns(name string) bool { return strings.HasPrefix(name, "NCCL_") || name == glooInterface }
 
 // own returns the settings of the executor's environment and of NCCL's files. NCCL's order is kept: the environment,
-// the user's file, the site's file; a setting that an earlier one hides is left out. The user's file is in the home folder of
-// the password database for NCCL before 2.30, later in $HOME (userHomeDir in src/misc/param.cc): both are read, because
-// the program's NCCL is not known here.
+// the user's file, the site's file; a setting that an earlier one hides is left out. The user's file is in the home
+// folder of the password database for NCCL before 2.30, later in $HOME (userHomeDir in src/misc/param.cc): both are
+// read, because the program's NCCL is not known here.
 func (h *Host) own() []Variable {
 	var all []Variable
 	add := func(source string, lines []string) {

@@ -284,5 +284,6 @@ func tensorFlow(compared []*candidate) string {
 	if slices.ContainsFunc(compared, func(c *candidate) bool { return c.GPUs == 0 }) {
 		return "MultiWorkerMirroredStrategy uses its ring over gRPC: NCCL needs GPUs on every worker"
 	}
-	return "MultiWorkerMirroredStrategy uses NCCL only if its communication_options have implementation=NCCL, otherwise its ring over gRPC"
+	return "MultiWorkerMirroredStrategy uses NCCL only if its communication_options have implementation=NCCL, " +
+		"otherwise its ring over gRPC"
 }

@@ -51,7 +51,10 @@ func Detect(h Host) Executor {
 	if len(devices) == 0 {
 		return x
 	}
-	for _, module := range []string{"sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version", "sys/kernel/mm/memory_peers/nv_mem_nc/version"} {
+	for _, module := range []string{
+		"sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version",
+		"sys/kernel/mm/memory_peers/nv_mem_nc/version",
+	} {
 		if _, err := fs.Stat(h.Root, module); err == nil {
 			x.PeerMemory = true
 		}
@@ -98,7 +101,8 @@ func (h *Host) device(name, file string, gpus []place) []Port {
 		}
 		p := Port{
 			Device: name, Number: n, Software: !at.known(), Near: nearest(at, gpus),
-			State: parseState(h.read(dir + "/ports/" + number + "/state")), Rate: parseRate(h.read(dir + "/ports/" + number + "/rate")),
+			State: parseState(h.read(dir + "/ports/" + number + "/state")),
+			Rate:  parseRate(h.read(dir + "/ports/" + number + "/rate")),
 			Layer: cmp.Or(h.read(dir+"/ports/"+number+"/link_layer"), "Unknown"),
 		}
 		h.classify(&p, h.read(dir+"/node_type"), dir)
@@ -123,7 +127,8 @@ func (h *Host) classify(p *Port, nodeType, dir string) {
 	case strings.EqualFold(h.read(dir+"/device/vendor"), vendorAmazon):
 		p.Link, p.Problem = EFA, "NCCL uses EFA only by the plugin aws-ofi-nccl, for which nothing is set"
 	default:
-		p.Problem = "a device of type " + strconv.Quote(nodeType) + " with link layer " + strconv.Quote(p.Layer) + " is not known"
+		p.Problem = "a device of type " + strconv.Quote(nodeType) + " with link layer " + strconv.Quote(p.Layer) +
+			" is not known"
 	}
 }
 
@@ -164,7 +169,10 @@ func (h *Host) openDevice(file string) problem {
 	case errors.Is(err, fs.ErrNotExist):
 		return problem{"/" + file + " is not in this container", "give the container the devices of /dev/infiniband"}
 	case errors.Is(err, fs.ErrPermission):
-		return problem{"this user may not open /" + file, "let the user open it: by the file's group and mode, in a container by its rules for devices"}
+		return problem{
+			"this user may not open /" +
+				file, "let the user open it: by the file's group and mode, in a container by its rules for devices",
+		}
 	}
 	return problem{what: "/" + file + " cannot be opened: " + err.Error()}
 }
@@ -175,7 +183,8 @@ func (h *Host) memlockProblem() problem {
 	}
 	return problem{
 		"at most " + sizeText(h.Memlock) + " of memory may be locked",
-		"raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity of the service that starts executors, such as YARN's NodeManager",
+		"raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity of the service that starts executors, " +
+			"such as YARN's NodeManager",
 	}
 }
 

@@ -52,8 +52,8 @@ func (h *Host) roce(p *Port, dir string) {
 	}
 }
 
-// parseGID returns the address of "fe80:0000:0000:0000:0202:c9ff:fe00:0001", and of "0000:…:ffff:0a00:0001" that of IPv4.
-// Empty slots have zeros only.
+// parseGID returns the address of "fe80:0000:0000:0000:0202:c9ff:fe00:0001", and of "0000:…:ffff:0a00:0001" that of
+// IPv4. Empty slots have zeros only.
 func parseGID(text string) (address netip.Addr, ok bool) {
 	address, err := netip.ParseAddr(text)
 	if err != nil || address.IsUnspecified() || address.Zone() != "" {
@@ -86,8 +86,8 @@ func (h *Host) subnet(netdev string, address netip.Addr) netip.Prefix {
 }
 
 // gid returns the address with which a port is to be used as RoCE, nil if it has none: the first of IPv4 in a preferred
-// subnet, otherwise the first in one, otherwise the first of IPv4, otherwise the first. The order of a port's addresses is
-// that in which its host was given them, and an address of IPv4 cannot be connected to one of IPv6.
+// subnet, otherwise the first in one, otherwise the first of IPv4, otherwise the first. The order of a port's addresses
+// is that in which its host was given them, and an address of IPv4 cannot be connected to one of IPv6.
 func (p *Port) gid(link Link, preferred []netip.Prefix) *GID {
 	version := 1
 	if link == RoCE2 {

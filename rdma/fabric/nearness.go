@@ -18,7 +18,10 @@ type place struct {
 func (p *place) known() bool { return len(p.pci) > 0 }
 
 // Distances of two devices, the nearest first. nvidia-smi topo calls them PIX or PXB, PHB, NODE and SYS.
-var distances = [...]string{"behind the same PCI bridge as its GPU", "at the same PCI host bridge as its GPU", "on the NUMA node of its GPU", "on another NUMA node than its GPU"}
+var distances = [...]string{
+	"behind the same PCI bridge as its GPU", "at the same PCI host bridge as its GPU", "on the NUMA node of its GPU",
+	"on another NUMA node than its GPU",
+}
 
 // nearest returns how near a device is to the nearest GPU.
 func nearest(at place, gpus []place) string {
@@ -86,7 +89,8 @@ func pciPath(target string) []string {
 
 // isPCI returns whether a name is an address like 0000:3b:00.0.
 func isPCI(name string) bool {
-	return len(name) >= len("0000:00:00.0") && strings.Count(name, ":") == 2 && strings.Trim(name, "0123456789abcdef:.") == ""
+	return len(name) >= len("0000:00:00.0") && strings.Count(name, ":") == 2 &&
+		strings.Trim(name, "0123456789abcdef:.") == ""
 }
 
 // gpuPlaces returns the places of the executor's GPUs, as NVIDIA's driver tells them.

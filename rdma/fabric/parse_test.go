@@ -17,15 +17,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]float64{
-		"100 Gb/sec (4X EDR)": 100, "2.5 Gb/sec (1X SDR)": 2.5, "800 Gb/sec (4X XDR)": 800, "": 0, "x Gb/sec": 0, "-1 Gb/sec": 0, "NaN Gb/sec": 0, "Inf Gb/sec": 0, "100": 0, "100 Mb/sec": 0,
+		"100 Gb/sec (4X EDR)": 100, "2.5 Gb/sec (1X SDR)": 2.5, "800 Gb/sec (4X XDR)": 800, "": 0, "x Gb/sec": 0,
+		"-1 Gb/sec": 0, "NaN Gb/sec": 0, "Inf Gb/sec": 0, "100": 0, "100 Mb/sec": 0,
 	} {
 		if got := parseRate(text); got != want {
 			t.Errorf("rate of %q: %v, want %v", text, got, want)
 		}
 	}
 	for text, want := range map[string]string{
-		"0000:0000:0000:0000:0000:ffff:0a00:000b": "10.0.0.11", "fe80:0000:0000:0000:0202:c9ff:fe00:0001": "fe80::202:c9ff:fe00:1",
-		"0000:0000:0000:0000:0000:0000:0000:0000": "", "": "", "fe80": "", "fe80::1%eth0": "",
+		"0000:0000:0000:0000:0000:ffff:0a00:000b": "10.0.0.11",
+		"fe80:0000:0000:0000:0202:c9ff:fe00:0001": "fe80::202:c9ff:fe00:1", "0000:0000:0000:0000:0000:0000:0000:0000": "",
+		"": "", "fe80": "", "fe80::1%eth0": "",
 	} {
 		got, ok := parseGID(text)
 		if ok != (want != "") || ok && got.String() != want {
@@ -33,10 +35,12 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string][]string{
-		"../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0": {"pci0000:3a", "0000:3a:00.0", "0000:3b:00.0"},
-		"../../devices/virtual/infiniband/rxe0":                                nil,
-		"../../devices/pci0000:3a/infiniband/x":                                nil,
-		"../../devices/pci10000:00/10000:00:01.1/infiniband/x":                 {"pci10000:00", "10000:00:01.1"},
+		"../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0": {
+			"pci0000:3a", "0000:3a:00.0", "0000:3b:00.0",
+		},
+		"../../devices/virtual/infiniband/rxe0":                nil,
+		"../../devices/pci0000:3a/infiniband/x":                nil,
+		"../../devices/pci10000:00/10000:00:01.1/infiniband/x": {"pci10000:00", "10000:00:01.1"},
 		"0000:3b:00.0": nil,
 	} {
 		if got := pciPath(text); !slices.Equal(got, want) {
@@ -51,7 +55,10 @@ func TestParse(t *testing.T) {
 // TestChoosesGID: NCCL chooses the GID since 2.21.
 func TestChoosesGID(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]bool{"2.21.5": true, "2.20.5": false, "2.9": false, "3.0.0": true, "2.27.3+cuda12.9": true, "": false, "x": false, "2.x": false} {
+	for version, want := range map[string]bool{
+		"2.21.5": true, "2.20.5": false, "2.9": false, "3.0.0": true, "2.27.3+cuda12.9": true, "": false, "x": false,
+		"2.x": false,
+	} {
 		if choosesGID(version) != want {
 			t.Errorf("NCCL %q: %v, want %v", version, !want, want)
 		}
@@ -121,22 +128,25 @@ func TestThisHost(t *testing.T) {
 
 // FuzzDetect: no content of sysfs panics, and every address that is chosen is one that was read.
 func FuzzDetect(f *testing.F) {
-	f.Add("../../devices/pci0000:3a/0000:3b:00.0/infiniband/m", "1: CA", "4: ACTIVE", "100 Gb/sec (4X EDR)", "Ethernet", "0000:0000:0000:0000:0000:ffff:0a00:000b", "RoCE v2", "NCCL_IB_TC=1\nA", "2.20")
+	f.Add("../../devices/pci0000:3a/0000:3b:00.0/infiniband/m", "1: CA", "4: ACTIVE", "100 Gb/sec (4X EDR)", "Ethernet",
+		"0000:0000:0000:0000:0000:ffff:0a00:000b", "RoCE v2", "NCCL_IB_TC=1\nA", "2.20")
 	f.Add("pci:/0:0:0", "4:", "x", "1e999 Gb/sec", "InfiniBand", "fe80::1", "", "=\n#", "2.21")
 	f.Fuzz(func(t *testing.T, link, node, state, rate, layer, gid, kind, conf, version string) {
 		dir := "sys/class/infiniband/m/"
 		files := fstest.MapFS{
-			dir + "node_type": file0(node), dir + "device/vendor": file0(vendorAmazon), dir + "ports/1/state": file0(state), dir + "ports/1/rate": file0(rate),
-			dir + "ports/1/link_layer": file0(layer), dir + "ports/1/gids/0": file0(gid), dir + "ports/1/gid_attrs/types/0": file0(kind), dir + "ports/1/gid_attrs/ndevs/0": file0("eth0"),
-			"sys/class/infiniband_verbs/uverbs0/ibdev": file0("m"), "etc/nccl.conf": file0(conf), "sys/class/net/eth0/speed": file0(rate),
-			"proc/driver/nvidia/gpus/" + "0000:3b:00.0" + "/information": file0(conf),
+			dir + "node_type": file0(node), dir + "device/vendor": file0(vendorAmazon), dir + "ports/1/state": file0(state),
+			dir + "ports/1/rate": file0(rate), dir + "ports/1/link_layer": file0(layer), dir + "ports/1/gids/0": file0(gid),
+			dir + "ports/1/gid_attrs/types/0": file0(kind), dir + "ports/1/gid_attrs/ndevs/0": file0("eth0"),
+			"sys/class/infiniband_verbs/uverbs0/ibdev": file0("m"), "etc/nccl.conf": file0(conf),
+			"sys/class/net/eth0/speed": file0(rate), "proc/driver/nvidia/gpus/" + "0000:3b:00.0" + "/information": file0(conf),
 		}
 		placed := pciPath(link)
 		if len(placed) == 1 {
 			t.Errorf("%q: a host bridge alone", link)
 		}
 		x := Detect(Host{
-			Root: files, Open: func(string) error { return nil }, Memlock: Unlimited, Address: "10.0.0.11", GPUs: []string{"GPU-1"},
+			Root: files, Open: func(string) error { return nil }, Memlock: Unlimited, Address: "10.0.0.11",
+			GPUs:       []string{"GPU-1"},
 			Interfaces: []Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.11/24")}}},
 		})
 		for _, p := range x.Ports {
@@ -145,8 +155,12 @@ func FuzzDetect(f *testing.F) {
 			}
 		}
 		for _, mode := range []Mode{Auto, TCP, RDMA} {
-			d, err := Decide([]Rank{{Task: "worker:0", Host: "a", Compared: true, NCCL: version, Executor: x}, {Task: "worker:1", Host: "b", Compared: true, Executor: x}}, mode)
-			if err != nil && (mode != RDMA || strings.Contains(err.Error(), "\n") && !strings.Contains(node+layer+state+conf, "\n")) {
+			d, err := Decide([]Rank{
+				{Task: "worker:0", Host: "a", Compared: true, NCCL: version, Executor: x},
+				{Task: "worker:1", Host: "b", Compared: true, Executor: x},
+			}, mode)
+			if err != nil &&
+				(mode != RDMA || strings.Contains(err.Error(), "\n") && !strings.Contains(node+layer+state+conf, "\n")) {
 				t.Errorf("%s: %v", mode, err)
 			}
 			if (d.Link == Ethernet) != (len(d.Ranks[0].Ports) == 0) {

@@ -48,8 +48,8 @@ func (c *candidate) dropIf(problem func(*Port) string) {
 	c.chosen = kept
 }
 
-// dropForeign drops RoCE ports in subnets that are not those of all executors, if there is a subnet of all. Without one,
-// and where the ports outside are the faster ones, the subnets are taken to be routed.
+// dropForeign drops RoCE ports in subnets that are not those of all executors, if there is a subnet of all. Without
+// one, and where the ports outside are the faster ones, the subnets are taken to be routed.
 func dropForeign(compared []*candidate, link Link) {
 	var shared []netip.Prefix
 	for i, c := range compared {
@@ -74,8 +74,9 @@ func dropForeign(compared []*candidate, link Link) {
 	}
 }
 
-// areOutsideFaster returns whether each executor's ports outside of the shared subnets have a higher rate, together, than
-// those within: they are rails, each in a subnet of its own, and a network for management or storage is what is shared.
+// areOutsideFaster returns whether each executor's ports outside of the shared subnets have a higher rate, together,
+// than those within: they are rails, each in a subnet of its own, and a network for management or storage
+// is what is shared.
 func areOutsideFaster(compared []*candidate, link Link, shared []netip.Prefix) bool {
 	for _, c := range compared {
 		within, outside := 0.0, 0.0
@@ -130,8 +131,8 @@ func (c *candidate) dropSlow() {
 	})
 }
 
-// selects returns whether a value of NCCL_IB_HCA selects a port: names of devices, each with a port or not, separated by
-// commas; ^ before them excludes these, = takes them as complete names instead of beginnings.
+// selects returns whether a value of NCCL_IB_HCA selects a port: names of devices, each with a port or not, separated
+// by commas; ^ before them excludes these, = takes them as complete names instead of beginnings.
 func selects(value string, p *Port) bool {
 	list, not := strings.CutPrefix(value, "^")
 	list, exact := strings.CutPrefix(list, "=")

@@ -40,8 +40,8 @@ func (c *candidate) settings(link Link, mode Mode, why string) []Setting {
 	return all
 }
 
-// unread returns a warning for NCCL's file of settings if --env names it: Detect has read only the one that the executor's
-// environment names, and NCCL prefers variables of the environment to those of a file.
+// unread returns a warning for NCCL's file of settings if --env names it: Detect has read only the one that the
+// executor's environment names, and NCCL prefers variables of the environment to those of a file.
 func (c *candidate) unread(v Variable) string {
 	if v.Name != "NCCL_CONF_FILE" || slices.Contains(c.Own, v) {
 		return ""
@@ -63,8 +63,8 @@ func (c *candidate) interfaceSettings() []Setting {
 	}
 }
 
-// tcpSettings keeps NCCL from RDMA. Unless the user asks for TCP, nothing is set where NCCL would find no port anyway, or
-// where the user's NCCL_NET=IB has it fail if it cannot use RDMA.
+// tcpSettings keeps NCCL from RDMA. Unless the user asks for TCP, nothing is set where NCCL would find no port anyway,
+// or where the user's NCCL_NET=IB has it fail if it cannot use RDMA.
 func (c *candidate) tcpSettings(mode Mode, why string) []Setting {
 	var settings []Setting
 	if net, _ := c.find("NCCL_NET"); mode != TCP && strings.EqualFold(net.Value, "IB") {
@@ -74,7 +74,8 @@ func (c *candidate) tcpSettings(mode Mode, why string) []Setting {
 		settings = append(settings, Setting{Name: "NCCL_IB_DISABLE", Value: "1", Reason: why})
 	}
 	if mode == TCP && slices.ContainsFunc(c.Ports, func(p Port) bool { return p.Link == EFA }) {
-		settings = append(settings, Setting{Name: "NCCL_NET", Value: "Socket", Reason: why + "; a plugin may use EFA otherwise"})
+		settings = append(settings,
+			Setting{Name: "NCCL_NET", Value: "Socket", Reason: why + "; a plugin may use EFA otherwise"})
 	}
 	return settings
 }
@@ -82,7 +83,8 @@ func (c *candidate) tcpSettings(mode Mode, why string) []Setting {
 func (c *candidate) rdmaSettings(link Link, mode Mode) []Setting {
 	var settings []Setting
 	if mode == RDMA {
-		settings = append(settings, Setting{Name: "NCCL_NET", Value: "IB", Reason: "--fabric rdma: NCCL fails if it cannot use RDMA"})
+		settings = append(settings,
+			Setting{Name: "NCCL_NET", Value: "IB", Reason: "--fabric rdma: NCCL fails if it cannot use RDMA"})
 	}
 	if link != InfiniBand {
 		settings = c.gidSettings(settings, link)
@@ -92,7 +94,8 @@ func (c *candidate) rdmaSettings(link Link, mode Mode) []Setting {
 		names = append(names, p.String())
 	}
 	if others := c.unwanted(); len(others) > 0 {
-		settings = append(settings, Setting{Name: "NCCL_IB_HCA", Value: "=" + strings.Join(names, ","), Reason: "without " + strings.Join(others, "; ")})
+		settings = append(settings,
+			Setting{Name: "NCCL_IB_HCA", Value: "=" + strings.Join(names, ","), Reason: "without " + strings.Join(others, "; ")})
 	}
 	return settings
 }
@@ -118,9 +121,9 @@ func (c *candidate) unwanted() []string {
 	return others
 }
 
-// gidSettings adds the settings by which NCCL uses the wanted address of each RoCE port. Since 2.21 it takes the first of
-// RoCE v2 and IPv4 itself. Before it took the one of index 0, which is that of RoCE v1 and the link; one index is then
-// set for all ports, and ports with another one are dropped.
+// gidSettings adds the settings by which NCCL uses the wanted address of each RoCE port. Since 2.21 it takes the first
+// of RoCE v2 and IPv4 itself. Before it took the one of index 0, which is that of RoCE v1 and the link; one index is
+// then set for all ports, and ports with another one are dropped.
 func (c *candidate) gidSettings(settings []Setting, link Link) []Setting {
 	if _, own := c.find("NCCL_IB_GID_INDEX"); own {
 		return settings
@@ -142,7 +145,8 @@ func (c *candidate) gidSettings(settings []Setting, link Link) []Setting {
 	}
 	g := c.chosen[0].gid(link, preferred)
 	return append(settings, Setting{
-		Name: "NCCL_IB_GID_INDEX", Value: strconv.Itoa(index), Reason: fmt.Sprintf("%s takes index 0 otherwise; %s is %s with %s", version, c.chosen[0].String(), link, g.Prefix.Addr()),
+		Name: "NCCL_IB_GID_INDEX", Value: strconv.Itoa(index), Reason: fmt.Sprintf(
+			"%s takes index 0 otherwise; %s is %s with %s", version, c.chosen[0].String(), link, g.Prefix.Addr()),
 	})
 }
 
@@ -164,7 +168,8 @@ func (c *candidate) commonIndex(link Link, preferred []netip.Prefix) int {
 func (c *candidate) choiceSettings(settings []Setting, link Link, preferred []netip.Prefix) []Setting {
 	first := c.chosen[0].gid(link, preferred)
 	if link == RoCE1 && slices.ContainsFunc(c.chosen, func(p *Port) bool { return p.gid(RoCE2, nil) != nil }) {
-		settings = append(settings, Setting{Name: "NCCL_IB_ROCE_VERSION_NUM", Value: "1", Reason: "another executor has RoCE v1 only"})
+		settings = append(settings,
+			Setting{Name: "NCCL_IB_ROCE_VERSION_NUM", Value: "1", Reason: "another executor has RoCE v1 only"})
 	}
 	if !first.Prefix.Addr().Is4() {
 		reason := c.chosen[0].Netdev + " has no IPv4 address"
@@ -183,7 +188,10 @@ func (c *candidate) choiceSettings(settings []Setting, link Link, preferred []ne
 		differs = differs || g != p.gid(link, nil)
 	}
 	if differs && wide(within) {
-		settings = append(settings, Setting{Name: "NCCL_IB_ADDR_RANGE", Value: within.String(), Reason: "a port has addresses in several subnets, and the executors share this one"})
+		settings = append(settings, Setting{
+			Name: "NCCL_IB_ADDR_RANGE", Value: within.String(),
+			Reason: "a port has addresses in several subnets, and the executors share this one",
+		})
 	}
 	return settings
 }

@@ -86,7 +86,8 @@ func (l Layout) Check() error {
 	left := int64(math.MaxInt64)
 	for _, c := range l {
 		if c.Slots < 1 || c.Size < pageSize || c.Size%pageSize != 0 {
-			return fmt.Errorf("shared memory cannot have %d slots of %d bytes: a slot has one or more whole pages of %d bytes", c.Slots, c.Size, pageSize)
+			return fmt.Errorf("shared memory cannot have %d slots of %d bytes: a slot has one or more whole pages of %d bytes",
+				c.Slots, c.Size, pageSize)
 		}
 		if int64(c.Slots) > left/c.Size {
 			return fmt.Errorf("%d slots of %d bytes are larger than any memory", c.Slots, c.Size)

@@ -41,7 +41,8 @@ func New(name string, classes ...Class) (*Segment, error) {
 	if err := unix.Ftruncate(fd, layout.Size()); err != nil {
 		return nil, errors.Join(fmt.Errorf("give shared memory its size of %d bytes: %w", layout.Size(), err), file.Close())
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(fmt.Errorf("seal the size of shared memory: %w", err), file.Close())
 	}
 	return &Segment{file: file, layout: layout}, nil

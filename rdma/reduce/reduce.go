@@ -23,7 +23,10 @@ const (
 var types = [...]struct {
 	name string
 	size int
-}{Float32: {"float32", 4}, Float64: {"float64", 8}, Float16: {"float16", 2}, BFloat16: {"bfloat16", 2}, Int32: {"int32", 4}, Int64: {"int64", 8}}
+}{
+	Float32: {"float32", 4}, Float64: {"float64", 8}, Float16: {"float16", 2}, BFloat16: {"bfloat16", 2},
+	Int32: {"int32", 4}, Int64: {"int64", 8},
+}
 
 // ParseType returns the type of a name, such as "float32".
 func ParseType(name string) (Type, error) {
@@ -32,7 +35,8 @@ func ParseType(name string) (Type, error) {
 			return Type(t), nil
 		}
 	}
-	return 0, fmt.Errorf("arrays of type %q cannot be reduced: convert them to float16, bfloat16, float32, float64, int32 or int64", name)
+	return 0, fmt.Errorf("arrays of type %q cannot be reduced: convert them to float16, bfloat16, float32, float64, "+
+		"int32 or int64", name)
 }
 
 // String returns NumPy's name of the type.

@@ -47,7 +47,9 @@ func ways(t testing.TB) []way {
 	return append([]way{
 		{name: "shared memory", provider: SharedMemory{}, listen: listenUnix, dial: dial, identity: identity},
 		{name: "TCP", provider: TCP{}, listen: listenTCP, dial: dial, identity: identity},
-		{name: "TLS", provider: TCP{}, listen: func(t testing.TB) net.Listener { return tls.NewListener(listenTCP(t), server) }, dial: func(a net.Addr) (net.Conn, error) {
+		{name: "TLS", provider: TCP{}, listen: func(t testing.TB) net.Listener {
+			return tls.NewListener(listenTCP(t), server)
+		}, dial: func(a net.Addr) (net.Conn, error) {
 			return tls.DialWithDialer(&net.Dialer{Timeout: longest}, a.Network(), a.String(), client)
 		}, identity: identity},
 	}, verbsWays(t)...)
@@ -91,7 +93,8 @@ func newIdentity(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
 // certificates makes the two ends of mutual TLS, of one identity.
@@ -103,7 +106,9 @@ func certificates(t testing.TB, identity string) (server, client *tls.Config) {
 	pool := x509.NewCertPool()
 	pool.AddCert(own.Leaf)
 	pair := []tls.Certificate{own}
-	return &tls.Config{Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+	return &tls.Config{
+			Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		},
 		&tls.Config{Certificates: pair, RootCAs: pool, ServerName: "rank", MinVersion: tls.VersionTLS13}
 }
 
@@ -245,7 +250,8 @@ func open(t testing.TB) string {
 	}
 	files := 0
 	for _, fd := range fds { // except those of the poller
-		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && (strings.HasPrefix(to, "socket:") || strings.Contains(to, "memfd")) {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil &&
+			(strings.HasPrefix(to, "socket:") || strings.Contains(to, "memfd")) {
 			files++
 		}
 	}
@@ -256,7 +262,8 @@ func open(t testing.TB) string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	goroutines := strings.Count(string(stacks), "(*link).read(") + strings.Count(string(stacks), "(*remote).follow(")
-	return fmt.Sprintf("%d files, %d mappings, %s, %d goroutines", files, strings.Count(string(maps), "tfcluster-transport-test"), pinned(t), goroutines)
+	return fmt.Sprintf("%d files, %d mappings, %s, %d goroutines", files,
+		strings.Count(string(maps), "tfcluster-transport-test"), pinned(t), goroutines)
 }
 
 // pinned returns the line of /proc/self/status about the memory that devices know.

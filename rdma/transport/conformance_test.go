@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 			before := open(t)
 			for name, test := range map[string]func(*testing.T, way){
 				"order": testOrder, "sizes": testSizes, "both ways": testBothWays, "bounds": testBounds, "not ready": testNotReady,
-				"given up": testGivenUp, "closed": testClosed, "reconnect": testReconnect, "hostile": testHostile, "killed": testKilled,
-				"handshake": testHandshake,
+				"given up": testGivenUp, "closed": testClosed, "reconnect": testReconnect, "hostile": testHostile,
+				"killed": testKilled, "handshake": testHandshake,
 			} {
 				t.Run(name, func(t *testing.T) { test(t, w) })
 			}
@@ -123,7 +123,8 @@ func testBothWays(t *testing.T, w way) {
 	}
 	work.Wait()
 	for slot := range 4 {
-		if got := b.received(t, Completion{Place: Place{Slot: slot}, Size: 1 << 20}); !bytes.Equal(got, bytes.Repeat([]byte{byte(slot + 1)}, 1<<20)) {
+		if got := b.received(t, Completion{Place: Place{Slot: slot}, Size: 1 << 20}); !bytes.Equal(got,
+			bytes.Repeat([]byte{byte(slot + 1)}, 1<<20)) {
 			t.Errorf("slot %d has something else", slot)
 		}
 	}
@@ -133,7 +134,8 @@ func testBothWays(t *testing.T, w way) {
 func testBounds(t *testing.T, w way) {
 	a, b := linked(t, w, 2, 4096)
 	for _, to := range []Place{{2, 0}, {-1, 0}, {0, 4096}, {0, -1}, {0, 1<<63 - 1}} {
-		if err := a.Write(t.Context(), to, []byte{1}, 0); err == nil || !strings.Contains(err.Error(), "not fit into memory of 2 slots of 4096 bytes") {
+		if err := a.Write(t.Context(), to, []byte{1}, 0); err == nil ||
+			!strings.Contains(err.Error(), "not fit into memory of 2 slots of 4096 bytes") {
 			t.Errorf("%+v: %v", to, err)
 		}
 	}
@@ -250,7 +252,10 @@ func testReconnect(t *testing.T, w way) {
 // testHostile: records without a valid place end the link, and nothing is written.
 func testHostile(t *testing.T, w way) {
 	for _, c := range []Completion{
-		{Place: Place{Slot: 1}}, {Place: Place{Slot: -1}}, {Size: 4097}, {Place: Place{Offset: -1}, Size: 1}, {Place: Place{Offset: 1 << 62}, Size: 1 << 62}, {Size: -1},
+		{Place: Place{Slot: 1}}, {Place: Place{Slot: -1}}, {Size: 4097}, {
+			Place: Place{Offset: -1},
+			Size:  1,
+		}, {Place: Place{Offset: 1 << 62}, Size: 1 << 62}, {Size: -1},
 	} {
 		a, b := linked(t, w, 1, 4096)
 		forge(t, a.Link.(*link).carrier, c)
@@ -292,7 +297,10 @@ func testHandshake(t *testing.T, w way) {
 		t.Error("a peer that says nothing was accepted")
 	}
 	zeros := strings.Repeat("\x00", greetingSize)
-	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n" + zeros, "tfw\x01" + zeros, "tfw\x02" + zeros, "tfw\x02" + strings.Repeat("\xff", greetingSize), "tfv\x01" + zeros} {
+	for _, words := range []string{
+		"", "GET / HTTP/1.1\r\n\r\n" + zeros, "tfw\x01" + zeros, "tfw\x02" + zeros, "tfw\x02" +
+			strings.Repeat("\xff", greetingSize), "tfv\x01" + zeros,
+	} {
 		here, there := connections(t, w)
 		_, _ = there.Write([]byte(words))
 		if words == "" {
@@ -313,7 +321,8 @@ func testKilled(t *testing.T, w way) {
 	}
 	ln := w.listen(t)
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestPeerProcess$")
-	cmd.Env = append(os.Environ(), "TRANSPORT_TEST="+w.name+"="+ln.Addr().Network()+"="+ln.Addr().String(), identityVariable+"="+w.identity)
+	cmd.Env = append(os.Environ(), "TRANSPORT_TEST="+w.name+"="+ln.Addr().Network()+"="+
+		ln.Addr().String(), identityVariable+"="+w.identity)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,9 @@ func parseGreeting(g []byte, begin ...[4]byte) (memory.Layout, error) {
 
 // greet sends the layout of the own memory, and an offer if there is one. It returns the layout and the offer of the
 // peer. An end without RDMA reads the other end's offer, too.
-func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping, offer []byte) (memory.Layout, []byte, error) {
+func greet(ctx context.Context, conn net.Conn, in io.Reader, own *memory.Mapping,
+	offer []byte,
+) (memory.Layout, []byte, error) {
 	done := connecting(ctx, conn)
 	defer done()
 	begin := magic

@@ -41,7 +41,10 @@ func TestUnprivileged(t *testing.T) {
 		want   string
 	}{
 		{0o600, unix.RLIM_INFINITY, "open " + deviceFile + " of " + device + ": permission denied"},
-		{0o666, 64 << 10, "register 1048576 bytes with " + device + ": cannot allocate memory: this process may lock 64 kB of memory: raise ulimit -l of the executors"},
+		{
+			0o666, 64 << 10, "register 1048576 bytes with " + device +
+				": cannot allocate memory: this process may lock 64 kB of memory: raise ulimit -l of the executors",
+		},
 		{0o666, unix.RLIM_INFINITY, "registered"},
 	} {
 		if err := os.Chmod(deviceFile, c.mode); err != nil {

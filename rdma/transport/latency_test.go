@@ -56,7 +56,8 @@ func TestLatency(t *testing.T) {
 	for _, m := range all {
 		slices.Sort(m.small)
 		slices.Sort(m.large)
-		fmt.Printf("%-14s %10.1f %9.1f %9.1f %12.1f µs\n", m.name, quantile(m.small, .1), quantile(m.small, .5), quantile(m.small, .99), quantile(m.large, .5))
+		fmt.Printf("%-14s %10.1f %9.1f %9.1f %12.1f µs\n", m.name, quantile(m.small, .1), quantile(m.small, .5),
+			quantile(m.small, .99), quantile(m.large, .5))
 	}
 }
 
@@ -83,7 +84,8 @@ func connectPeer(t *testing.T, w way) func(size int) error {
 	t.Helper()
 	ln := w.listen(t)
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestLatencyPeer$")
-	cmd.Env = append(os.Environ(), strings.Join([]string{latencyPeer + "=" + w.name, ln.Addr().Network(), ln.Addr().String()}, "="))
+	cmd.Env = append(os.Environ(),
+		strings.Join([]string{latencyPeer + "=" + w.name, ln.Addr().Network(), ln.Addr().String()}, "="))
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -101,7 +103,8 @@ func connectPeer(t *testing.T, w way) func(size int) error {
 		}
 		t.Cleanup(func() { client.Close() })
 		return func(size int) error {
-			return client.Invoke(t.Context(), "/test/Echo", &wrapperspb.BytesValue{Value: make([]byte, size)}, &wrapperspb.BytesValue{})
+			return client.Invoke(t.Context(), "/test/Echo", &wrapperspb.BytesValue{Value: make([]byte, size)},
+				&wrapperspb.BytesValue{})
 		}
 	}
 	own := segment(t, largeMessage, 1)
@@ -165,7 +168,9 @@ func answerGRPC(t *testing.T, conn net.Conn) {
 		}
 		return &wrapperspb.BytesValue{Value: in.GetValue()[:smallMessage]}, nil
 	}
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "test", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Echo", Handler: echo}}}, nil)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "test", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Echo", Handler: echo}},
+	}, nil)
 	if err := server.Serve(&oneConn{conn: conn, over: t.Context().Done()}); err != nil {
 		t.Fatal(err)
 	}

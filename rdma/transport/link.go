@@ -43,7 +43,9 @@ type carrier interface {
 }
 
 func newLink(c carrier) *link {
-	l := &link{carrier: c, ended: make(chan struct{}), writing: make(chan struct{}, 1), completions: make(chan Completion, queued)}
+	l := &link{
+		carrier: c, ended: make(chan struct{}), writing: make(chan struct{}, 1), completions: make(chan Completion, queued),
+	}
 	l.closing = sync.OnceValue(func() error {
 		l.reader.Wait()
 		l.writing <- struct{}{} // waits for a writer
@@ -58,7 +60,8 @@ func newLink(c carrier) *link {
 func within(c Completion, layout memory.Layout) error {
 	room := layout.SlotSize(c.Slot)
 	if room < 0 || c.Offset < 0 || c.Size < 0 || c.Size > room || c.Offset > room-c.Size {
-		return fmt.Errorf("a write of %d bytes at offset %d of slot %d, which does not fit into memory of %s", c.Size, c.Offset, c.Slot, layout)
+		return fmt.Errorf("a write of %d bytes at offset %d of slot %d, which does not fit into memory of %s", c.Size,
+			c.Offset, c.Slot, layout)
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ func parseOffer(b []byte) (offer, error) {
 		return offer{}, fmt.Errorf("%w: it describes its RDMA memory in %d bytes, not in %d", ErrProtocol, len(b), offerSize)
 	}
 	o := offer{queue: verbs.Peer{
-		Queue: binary.LittleEndian.Uint32(b), Sequence: binary.LittleEndian.Uint32(b[4:]), GID: verbs.GID(b[8:24]), LID: binary.LittleEndian.Uint16(b[24:]),
+		Queue: binary.LittleEndian.Uint32(b), Sequence: binary.LittleEndian.Uint32(b[4:]), GID: verbs.GID(b[8:24]),
+		LID: binary.LittleEndian.Uint16(b[24:]),
 	}, ethernet: b[26] == 1, mtu: uint32(b[27])}
 	for i, w := range []*window{&o.memory, &o.ring} {
 		w.address, w.key = binary.LittleEndian.Uint64(b[28+12*i:]), binary.LittleEndian.Uint32(b[36+12*i:])
@@ -70,7 +71,8 @@ func parseOffer(b []byte) (offer, error) {
 // fits returns an error if the two ends cannot be connected.
 func (o offer) fits(theirs offer) error {
 	if o.ethernet != theirs.ethernet {
-		return errors.New("one end has RoCE (RDMA over Ethernet), the other one InfiniBand: choose ports of one kind with NCCL_IB_HCA")
+		return errors.New(
+			"one end has RoCE (RDMA over Ethernet), the other one InfiniBand: choose ports of one kind with NCCL_IB_HCA")
 	}
 	return nil
 }

@@ -9,7 +9,10 @@ import (
 
 // FuzzOffer: any bytes of a peer are either an error, or an offer that is the same again when it is encoded.
 func FuzzOffer(f *testing.F) {
-	f.Add(offer{queue: verbs.Peer{Queue: 17, Sequence: 5, LID: 1}, ethernet: true, mtu: 3, memory: window{1 << 40, 2}, ring: window{3, 4}}.encode())
+	f.Add(offer{
+		queue: verbs.Peer{Queue: 17, Sequence: 5, LID: 1}, ethernet: true, mtu: 3, memory: window{1 << 40, 2},
+		ring: window{3, 4},
+	}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := parseOffer(b)

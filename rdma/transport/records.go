@@ -24,7 +24,9 @@ func (c Completion) append(to []byte) []byte {
 
 func parseRecord(record []byte) Completion {
 	return Completion{
-		Place:     Place{Slot: int(int32(binary.LittleEndian.Uint32(record[4:]))), Offset: int64(binary.LittleEndian.Uint64(record[8:]))},
+		Place: Place{
+			Slot: int(int32(binary.LittleEndian.Uint32(record[4:]))), Offset: int64(binary.LittleEndian.Uint64(record[8:])),
+		},
 		Immediate: binary.LittleEndian.Uint32(record),
 		Size:      int64(binary.LittleEndian.Uint64(record[16:])),
 	}

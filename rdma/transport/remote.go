@@ -112,7 +112,9 @@ func (r *remote) grant() error {
 
 // granting returns an empty write with the number of messages that were taken.
 func (r *remote) granting() verbs.Write {
-	return verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Notify: true, Immediate: uint32(r.reported)}
+	return verbs.Write{
+		Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Notify: true, Immediate: uint32(r.reported),
+	}
 }
 
 // repost posts a receive for each message that was taken since the last report, if these are at least atLeast. The
@@ -183,7 +185,8 @@ func (r *remote) follow() {
 		// Also while the link is being closed: the peer acknowledges nothing any more.
 		_ = r.queue.Fail()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			r.fail(errors.New("the connection was closed, by the end of the peer or by something between the hosts (a firewall, a proxy)"))
+			r.fail(errors.New(
+				"the connection was closed, by the end of the peer or by something between the hosts (a firewall, a proxy)"))
 		} else {
 			r.fail(err)
 		}

@@ -24,7 +24,10 @@ type VerbsSettings struct {
 // DefaultVerbs returns the settings of a port. A connection fails about 9 s after the first packet without an
 // acknowledgement. The end of a process is noticed at once, by its stream.
 func DefaultVerbs(device string, port, gid int) VerbsSettings {
-	return VerbsSettings{Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7, Spin: 200 * time.Microsecond}
+	return VerbsSettings{
+		Library: verbs.DefaultLibrary, Device: device, Port: port, GID: gid, Timeout: 18, Retries: 7,
+		Spin: 200 * time.Microsecond,
+	}
 }
 
 // port is a port of an open device, with the GID by which peers reach it.
@@ -64,11 +67,13 @@ func openPort(l *verbs.Library, s VerbsSettings) (d *verbs.Device, p port, err e
 	}
 	switch {
 	case d.IWARP:
-		err = fmt.Errorf("%s has iWARP, which lacks an operation that is needed (writes with immediates): InfiniBand and RoCE have it", s.Device)
+		err = fmt.Errorf("%s has iWARP, which lacks an operation that is needed (writes with immediates): "+
+			"InfiniBand and RoCE have it", s.Device)
 	case !p.Active:
 		err = fmt.Errorf("port %d of %s is not active: see its cable and its state in ibv_devinfo", s.Port, s.Device)
 	case p.gid == verbs.GID{}:
-		err = fmt.Errorf("GID %d of port %d of %s is empty, so the port has no address there: NCCL_IB_GID_INDEX names another", s.GID, s.Port, s.Device)
+		err = fmt.Errorf("GID %d of port %d of %s is empty, so the port has no address there: "+
+			"NCCL_IB_GID_INDEX names another", s.GID, s.Port, s.Device)
 	}
 	return d, p, err
 }

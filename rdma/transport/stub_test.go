@@ -16,7 +16,9 @@ const realDevice = "TFCLUSTER_TEST_RDMA"
 
 // verbsWays returns the ways by RDMA: on the device if there is one, otherwise on the stub.
 func verbsWays(t testing.TB) []way {
-	w := way{name: "RDMA", listen: listenTCP, dial: func(a net.Addr) (net.Conn, error) { return net.DialTimeout(a.Network(), a.String(), longest) }}
+	w := way{name: "RDMA", listen: listenTCP, dial: func(a net.Addr) (net.Conn, error) {
+		return net.DialTimeout(a.Network(), a.String(), longest)
+	}}
 	settings := DefaultVerbs(os.Getenv(realDevice), 1, 1)
 	if settings.Device == "" {
 		w.name = "RDMA stub"

@@ -57,7 +57,8 @@ func (v *Verbs) Register(own *memory.Mapping) (*Region, error) {
 	device, err := v.domain.Register(own.Bytes(), verbs.LocalWrite|verbs.RemoteWrite)
 	if err != nil {
 		var limit unix.Rlimit
-		if errors.Is(err, unix.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+		if errors.Is(err, unix.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil &&
+			limit.Cur != unix.RLIM_INFINITY {
 			err = fmt.Errorf("%w: this process may lock %d kB of memory: raise ulimit -l of the executors", err, limit.Cur>>10)
 		}
 		return nil, err
@@ -104,7 +105,8 @@ func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	if r.memory, err = newBuffers(v.domain); err != nil {
 		return nil, offer{}, err
 	}
-	r.queue, err = v.domain.NewQueue(verbs.QueueConfig{Port: v.port.Number, Sends: requests, Receives: credits + grants, Inline: smallSize})
+	r.queue, err = v.domain.NewQueue(
+		verbs.QueueConfig{Port: v.port.Number, Sends: requests, Receives: credits + grants, Inline: smallSize})
 	if err == nil {
 		if err = r.queue.PostReceives(credits + grants); err != nil {
 			err = errors.Join(err, r.queue.Close())
@@ -116,9 +118,12 @@ func (v *Verbs) prepare(conn net.Conn, region *Region) (*remote, offer, error) {
 	var sequence [4]byte
 	_, _ = rand.Read(sequence[:]) // never fails
 	return r, offer{
-		queue:    verbs.Peer{Queue: r.queue.Number, Sequence: binary.LittleEndian.Uint32(sequence[:]) >> 8, GID: v.port.gid, LID: v.port.LID},
+		queue: verbs.Peer{
+			Queue: r.queue.Number, Sequence: binary.LittleEndian.Uint32(sequence[:]) >> 8, GID: v.port.gid, LID: v.port.LID,
+		},
 		ethernet: v.port.Ethernet, mtu: v.port.MTU,
-		memory: window{region.device.Address, region.device.RemoteKey}, ring: window{r.memory.in.Address, r.memory.in.RemoteKey},
+		memory: window{region.device.Address, region.device.RemoteKey},
+		ring:   window{r.memory.in.Address, r.memory.in.RemoteKey},
 	}, nil
 }
 
@@ -130,13 +135,15 @@ func (v *Verbs) meet(ctx context.Context, r *remote, mine offer, theirs []byte) 
 	}
 	if failed == nil {
 		failed = r.queue.Connect(verbs.Path{
-			MTU: min(mine.mtu, r.peer.mtu), Sequence: mine.queue.Sequence, GIDIndex: v.settings.GID, IsGlobal: mine.isGlobal(r.peer), Peer: r.peer.queue,
-			Timeout: v.settings.Timeout, Retries: v.settings.Retries, Class: v.settings.TrafficClass, Level: v.settings.ServiceLevel,
+			MTU: min(mine.mtu, r.peer.mtu), Sequence: mine.queue.Sequence, GIDIndex: v.settings.GID,
+			IsGlobal: mine.isGlobal(r.peer), Peer: r.peer.queue, Timeout: v.settings.Timeout, Retries: v.settings.Retries,
+			Class: v.settings.TrafficClass, Level: v.settings.ServiceLevel,
 		})
 	}
 	done := connecting(ctx, r.conn)
 	defer done()
-	if failed, err = r.agree(failed, "the peer cannot connect by RDMA: a line of that task says why"); failed != nil || err != nil {
+	if failed, err = r.agree(failed, "the peer cannot connect by RDMA: a line of that task says why"); failed != nil ||
+		err != nil {
 		return failed, err
 	}
 	return r.agree(r.reach(ctx), "the peer's writes by RDMA do not arrive here: the network between them may drop RDMA")
@@ -169,11 +176,14 @@ func (v *Verbs) describe(s verbs.Status) error {
 	case verbs.Flushed:
 		return fmt.Errorf("the RDMA device %s has ended the connection: %s", v.device.Name, text)
 	case verbs.RemoteAccess:
-		return fmt.Errorf("the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: %s", text)
+		return fmt.Errorf("the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: %s",
+			text)
 	case verbs.RetriesExceeded:
-		return fmt.Errorf("the peer's device does not answer: %s: its host may be down, or the network between them drops RDMA", text)
+		return fmt.Errorf(
+			"the peer's device does not answer: %s: its host may be down, or the network between them drops RDMA", text)
 	}
-	return fmt.Errorf("a write by RDMA over %s of this host to the peer failed: %s (start --fabric tcp does without RDMA)", v.device.Name, text)
+	return fmt.Errorf("a write by RDMA over %s of this host to the peer failed: %s (start --fabric tcp does without RDMA)",
+		v.device.Name, text)
 }
 
 // Via returns how a link's data travels: "RDMA by mlx5_0 port 1, GID 3 (10.0.0.1)", "shared memory" or "TCP". without

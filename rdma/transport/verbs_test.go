@@ -42,16 +42,23 @@ func TestRefused(t *testing.T) {
 		prepare  func()
 		want     string
 	}{
-		"no library": {with(func(s *VerbsSettings) { s.Library = "libibverbs-of-nobody.so.1" }), func() {}, "open libibverbs-of-nobody.so.1: "},
+		"no library": {
+			with(func(s *VerbsSettings) { s.Library = "libibverbs-of-nobody.so.1" }), func() {},
+			"open libibverbs-of-nobody.so.1: ",
+		},
 		"no device":  {settings, func() { stub.Devices(0) }, "there is no RDMA device stub_0"},
 		"short list": {settings, func() { stub.Devices(-1) }, "there is no RDMA device stub_0"},
 		"another":    {with(func(s *VerbsSettings) { s.Device = "mlx5_0" }), func() {}, "there is no RDMA device mlx5_0"},
 		"no port":    {with(func(s *VerbsSettings) { s.Port = 2 }), func() {}, "query port 2 of stub_0: invalid argument"},
 		"no GID":     {with(func(s *VerbsSettings) { s.GID = 2 }), func() {}, "GID 2 of port 1 of stub_0 is empty"},
 		"port down":  {settings, func() { stub.PortDown(true) }, "port 1 of stub_0 is not active"},
-		"permission": {settings, func() { stub.Fail("ibv_open_device", unix.EACCES) }, "open /dev/infiniband/uverbs0 of stub_0: permission denied"},
-		"iWARP":      {settings, stub.IWARP, "stub_0 has iWARP, which lacks an operation"},
-		"domain":     {settings, func() { stub.Fail("ibv_alloc_pd", unix.ENOMEM) }, "make a protection domain of the RDMA device stub_0: cannot allocate memory"},
+		"permission": {settings, func() {
+			stub.Fail("ibv_open_device", unix.EACCES)
+		}, "open /dev/infiniband/uverbs0 of stub_0: permission denied"},
+		"iWARP": {settings, stub.IWARP, "stub_0 has iWARP, which lacks an operation"},
+		"domain": {settings, func() {
+			stub.Fail("ibv_alloc_pd", unix.ENOMEM)
+		}, "make a protection domain of the RDMA device stub_0: cannot allocate memory"},
 	} {
 		stub.Devices(1)
 		stub.Fail("", 0)
@@ -91,7 +98,8 @@ func TestLocked(t *testing.T) {
 		region.Close()
 		t.Fatal("the memory was registered")
 	}
-	want := "register 1048576 bytes with stub_0: cannot allocate memory: this process may lock 64 kB of memory: raise ulimit -l of the executors"
+	want := "register 1048576 bytes with stub_0: cannot allocate memory: this process may lock 64 kB of memory: " +
+		"raise ulimit -l of the executors"
 	if err.Error() != want {
 		t.Errorf("%v", err)
 	}
@@ -106,8 +114,10 @@ func TestFallsBack(t *testing.T) {
 		fails string
 		want  string
 	}{
-		"peer without RDMA":  {TCP{}, "", "TCP: the peer has none: a line of that task or status --fabric says why"},
-		"no queue pair":      {v, "ibv_create_qp", "TCP: make a queue pair of the RDMA device stub_0: cannot allocate memory"},
+		"peer without RDMA": {TCP{}, "", "TCP: the peer has none: a line of that task or status --fabric says why"},
+		"no queue pair": {
+			v, "ibv_create_qp", "TCP: make a queue pair of the RDMA device stub_0: cannot allocate memory",
+		},
 		"no memory for them": {v, "ibv_reg_mr", "TCP: register 8192 bytes with stub_0: cannot allocate memory"},
 		"no connection":      {v, "rtr", "TCP: connect to the queue pair of 127.0.0.1 (RTR): cannot allocate memory"},
 		"nothing is wrong":   {v, "", "RDMA by stub_0 port 1, GID 1 (127.0.0.1)"},
@@ -140,9 +150,13 @@ func TestUnreachable(t *testing.T) {
 	}{
 		"refused": {
 			func() { stub.FailNext(uint32(verbs.RetriesExceeded)) },
-			"^the peer's device does not answer: transport retry counter exceeded: .*$|^the peer's writes by RDMA do not arrive here: .*$",
+			"^the peer's device does not answer: transport retry counter exceeded: .*$|^the peer's writes by RDMA do not " +
+				"arrive here: .*$",
 		},
-		"silent": {func() { stub.Stall(true) }, "^the peer's device has not acknowledged a write within [1-3]s$|^the peer's writes by RDMA do not arrive here: .*$"},
+		"silent": {
+			func() { stub.Stall(true) },
+			"^the peer's device has not acknowledged a write within [1-3]s$|^the peer's writes by RDMA do not arrive here: .*$",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer stub.Stall(false)
@@ -204,10 +218,19 @@ func TestFails(t *testing.T) {
 		happens func(a, b *end)
 		want    string // a regular expression
 	}{
-		"key":      {func(_, b *end) { b.Link.(*link).carrier.(*remote).own.device.Close() }, "the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: remote access error"},
-		"retries":  {func(*end, *end) { stub.FailNext(uint32(verbs.RetriesExceeded)) }, "the peer's device does not answer: transport retry counter exceeded"},
-		"rejected": {func(*end, *end) { stub.Fail("ibv_post_send", unix.ENOMEM) }, "post a write to stub_0: cannot allocate memory"},
-		"poll":     {func(*end, *end) { stub.Fail("ibv_poll_cq", unix.EIO) }, "poll the completion queue of the RDMA device stub_0: libibverbs returns -1|the peer's device does not answer"},
+		"key": {
+			func(_, b *end) { b.Link.(*link).carrier.(*remote).own.device.Close() },
+			"the peer's RDMA device refuses access to its memory, which the peer has freed or never gave: remote access error",
+		},
+		"retries": {func(*end, *end) {
+			stub.FailNext(uint32(verbs.RetriesExceeded))
+		}, "the peer's device does not answer: transport retry counter exceeded"},
+		"rejected": {
+			func(*end, *end) { stub.Fail("ibv_post_send", unix.ENOMEM) }, "post a write to stub_0: cannot allocate memory",
+		},
+		"poll": {func(*end, *end) {
+			stub.Fail("ibv_poll_cq", unix.EIO)
+		}, "poll the completion queue of the RDMA device stub_0: libibverbs returns -1|the peer's device does not answer"},
 		"killed": {func(a, b *end) {
 			stub.Stall(true)
 			time.AfterFunc(20*time.Millisecond, func() { b.Link.(*link).carrier.(*remote).conn.Close() })
@@ -243,7 +266,8 @@ func TestFails(t *testing.T) {
 func TestSplit(t *testing.T) {
 	stub, settings := stubbed(t)
 	for name, prepare := range map[string]func(){
-		"small messages": func() { stub.MaxMessage(5000) }, "no limit": func() { stub.MaxMessage(0) }, "no inline writes": func() { stub.Fail("inline", syscall.EINVAL) },
+		"small messages": func() { stub.MaxMessage(5000) }, "no limit": func() { stub.MaxMessage(0) },
+		"no inline writes": func() { stub.Fail("inline", syscall.EINVAL) },
 	} {
 		prepare()
 		v := openVerbs(t, settings)

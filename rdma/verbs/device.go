@@ -54,8 +54,8 @@ func (l *Library) OpenDevice(name string) (*Device, error) {
 	return nil, fmt.Errorf("there is no RDMA device %s: ibv_devices lists those of the host", name)
 }
 
-// refused returns EACCES or EPERM where a file may not be opened: libibverbs then looks for another one, and returns the
-// error of that.
+// refused returns EACCES or EPERM where a file may not be opened: libibverbs then looks for another one, and returns
+// the error of that.
 func refused(file string, err error) error {
 	fd, own := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if own == nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// structures are the C names of the types in layout.go; of those whose Go type has only the beginning, isWhole is false.
+// structures are the C names of the types in layout.go; of those whose Go type has only the
+// beginning, isWhole is false.
 var structures = []struct {
 	c       string
 	value   any
@@ -34,16 +35,17 @@ var structures = []struct {
 
 // constants are values of the header, by their names there.
 var constants = map[string]int{
-	"IBV_TRANSPORT_IWARP": transportIWARP, "IBV_PORT_ACTIVE": portActive, "IBV_LINK_LAYER_ETHERNET": linkEthernet, "IBV_QPT_RC": queueTypeRC,
-	"IBV_ACCESS_LOCAL_WRITE": int(LocalWrite), "IBV_ACCESS_REMOTE_WRITE": int(RemoteWrite),
+	"IBV_TRANSPORT_IWARP": transportIWARP, "IBV_PORT_ACTIVE": portActive, "IBV_LINK_LAYER_ETHERNET": linkEthernet,
+	"IBV_QPT_RC": queueTypeRC, "IBV_ACCESS_LOCAL_WRITE": int(LocalWrite), "IBV_ACCESS_REMOTE_WRITE": int(RemoteWrite),
 	"IBV_QPS_INIT": stateInit, "IBV_QPS_RTR": stateRTR, "IBV_QPS_RTS": stateRTS, "IBV_QPS_ERR": stateError,
-	"IBV_QP_STATE": maskState, "IBV_QP_ACCESS_FLAGS": maskAccess, "IBV_QP_PKEY_INDEX": maskPkeyIndex, "IBV_QP_PORT": maskPort, "IBV_QP_AV": maskAddress,
-	"IBV_QP_PATH_MTU": maskMTU, "IBV_QP_TIMEOUT": maskTimeout, "IBV_QP_RETRY_CNT": maskRetries, "IBV_QP_RNR_RETRY": maskNotReadyRetries,
-	"IBV_QP_RQ_PSN": maskReceive, "IBV_QP_MAX_QP_RD_ATOMIC": maskMaxReads, "IBV_QP_MIN_RNR_TIMER": maskNotReadyTimer, "IBV_QP_SQ_PSN": maskSend,
-	"IBV_QP_MAX_DEST_RD_ATOMIC": maskMaxPeerReads, "IBV_QP_DEST_QPN": maskDestination,
-	"IBV_WR_RDMA_WRITE": opcodeWrite, "IBV_WR_RDMA_WRITE_WITH_IMM": opcodeWriteImmediate, "IBV_SEND_SIGNALED": flagSignaled, "IBV_SEND_INLINE": flagInline,
-	"IBV_WC_RECV": completionReceive, "IBV_WC_SUCCESS": int(Success), "IBV_WC_WR_FLUSH_ERR": int(Flushed), "IBV_WC_REM_ACCESS_ERR": int(RemoteAccess),
-	"IBV_WC_RETRY_EXC_ERR": int(RetriesExceeded),
+	"IBV_QP_STATE": maskState, "IBV_QP_ACCESS_FLAGS": maskAccess, "IBV_QP_PKEY_INDEX": maskPkeyIndex,
+	"IBV_QP_PORT": maskPort, "IBV_QP_AV": maskAddress, "IBV_QP_PATH_MTU": maskMTU, "IBV_QP_TIMEOUT": maskTimeout,
+	"IBV_QP_RETRY_CNT": maskRetries, "IBV_QP_RNR_RETRY": maskNotReadyRetries, "IBV_QP_RQ_PSN": maskReceive,
+	"IBV_QP_MAX_QP_RD_ATOMIC": maskMaxReads, "IBV_QP_MIN_RNR_TIMER": maskNotReadyTimer, "IBV_QP_SQ_PSN": maskSend,
+	"IBV_QP_MAX_DEST_RD_ATOMIC": maskMaxPeerReads, "IBV_QP_DEST_QPN": maskDestination, "IBV_WR_RDMA_WRITE": opcodeWrite,
+	"IBV_WR_RDMA_WRITE_WITH_IMM": opcodeWriteImmediate, "IBV_SEND_SIGNALED": flagSignaled, "IBV_SEND_INLINE": flagInline,
+	"IBV_WC_RECV": completionReceive, "IBV_WC_SUCCESS": int(Success), "IBV_WC_WR_FLUSH_ERR": int(Flushed),
+	"IBV_WC_REM_ACCESS_ERR": int(RemoteAccess), "IBV_WC_RETRY_EXC_ERR": int(RetriesExceeded),
 }
 
 // TestLayout: the structures have the offsets and sizes that a C compiler gives those of the header, for each kind of
@@ -60,7 +62,8 @@ func TestLayout(t *testing.T) {
 		for f := range typ.Fields() {
 			if c := f.Tag.Get("c"); c != "" {
 				fmt.Fprintf(&program, "_Static_assert(offsetof(struct %s, %s) == %d, \"%s.%s\");\n", s.c, c, f.Offset, s.c, c)
-				fmt.Fprintf(&program, "_Static_assert(sizeof(((struct %s *)0)->%s) == %d, \"size of %s.%s\");\n", s.c, c, f.Type.Size(), s.c, c)
+				fmt.Fprintf(&program, "_Static_assert(sizeof(((struct %s *)0)->%s) == %d, \"size of %s.%s\");\n", s.c, c,
+					f.Type.Size(), s.c, c)
 			}
 		}
 	}

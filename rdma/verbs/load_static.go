@@ -8,7 +8,8 @@ import "errors"
 // machine. The tag verbs does so in a program that is built without cgo.
 
 func load(string, []string) ([]uintptr, error) {
-	return nil, errors.New("this tfcluster is linked statically and cannot open libraries: the tfcluster of the wheel (pip install tfcluster) can")
+	return nil, errors.New("this tfcluster is linked statically and cannot open libraries: " +
+		"the tfcluster of the wheel (pip install tfcluster) can")
 }
 
 func call(uintptr, ...uintptr) uintptr { panic("no function has an address") }

@@ -58,14 +58,16 @@ func (q *Queue) Post(writes ...Write) error {
 		}
 		m.writes[i] = r
 	}
-	return q.posted("a write", call(at[contextHead](q.device.context).PostSend, q.handle, uintptr(unsafe.Pointer(&m.writes[0])), uintptr(unsafe.Pointer(&m.rejected[0]))))
+	return q.posted("a write", call(at[contextHead](q.device.context).PostSend, q.handle,
+		uintptr(unsafe.Pointer(&m.writes[0])), uintptr(unsafe.Pointer(&m.rejected[0]))))
 }
 
 // PostReceives posts receives without memory: the peer's writes with an immediate take them.
 func (q *Queue) PostReceives(n int) error {
 	m := q.memory
 	first := uintptr(unsafe.Pointer(&m.receives[MaxReceives-n])) // the chain ends with the last one
-	return q.posted("receives", call(at[contextHead](q.device.context).PostReceive, q.handle, first, uintptr(unsafe.Pointer(&m.rejected[1]))))
+	return q.posted("receives",
+		call(at[contextHead](q.device.context).PostReceive, q.handle, first, uintptr(unsafe.Pointer(&m.rejected[1]))))
 }
 
 func (q *Queue) posted(what string, result uintptr) error {
@@ -99,7 +101,8 @@ const (
 func (q *Queue) Poll(into []Completion) ([]Completion, error) {
 	m := q.memory
 	room := min(len(m.completions), cap(into))
-	n := int32(call(at[contextHead](q.device.context).PollCQ, q.cq, uintptr(room), uintptr(unsafe.Pointer(&m.completions[0]))))
+	n := int32(
+		call(at[contextHead](q.device.context).PollCQ, q.cq, uintptr(room), uintptr(unsafe.Pointer(&m.completions[0]))))
 	if n < 0 || int(n) > room {
 		return nil, fmt.Errorf("poll the completion queue of the RDMA device %s: libibverbs returns %d", q.device.Name, n)
 	}
@@ -107,7 +110,8 @@ func (q *Queue) Poll(into []Completion) ([]Completion, error) {
 	for i := range into {
 		c := &m.completions[i]
 		into[i] = Completion{
-			ID: c.ID, Received: c.Opcode&completionReceive != 0, Length: c.Length, Immediate: binary.BigEndian.Uint32(c.Immediate[:]), Status: Status(c.Status),
+			ID: c.ID, Received: c.Opcode&completionReceive != 0, Length: c.Length,
+			Immediate: binary.BigEndian.Uint32(c.Immediate[:]), Status: Status(c.Status),
 		}
 	}
 	return into, nil

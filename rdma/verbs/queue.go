@@ -18,9 +18,9 @@ type QueueConfig struct {
 	Inline          int // bytes of an inline write; a device may have less
 }
 
-// Queue is a reliable connection: a queue pair with one completion queue for sends and receives. One goroutine at a time
-// calls Post, and one at a time Poll, Arm or Wait. Close is called when no other call is in progress. The other methods may be
-// called from any goroutine.
+// Queue is a reliable connection: a queue pair with one completion queue for sends and receives. One goroutine at a
+// time calls Post, and one at a time Poll, Arm or Wait. Close is called when no other call is in progress. The other
+// methods may be called from any goroutine.
 type Queue struct {
 	Number uint32
 	Inline int // the size up to which a write can be inline
@@ -95,7 +95,8 @@ func (p *Domain) NewQueue(cfg QueueConfig) (_ *Queue, err error) {
 	if err := q.create(p, cfg); err != nil {
 		return nil, err
 	}
-	err = q.modify(queueRecord{State: stateInit, Port: uint8(cfg.Port), Access: uint32(LocalWrite | RemoteWrite)}, maskState|maskPkeyIndex|maskPort|maskAccess)
+	err = q.modify(queueRecord{State: stateInit, Port: uint8(cfg.Port), Access: uint32(LocalWrite | RemoteWrite)},
+		maskState|maskPkeyIndex|maskPort|maskAccess)
 	if err != nil {
 		return nil, fmt.Errorf("bring the queue pair to the state INIT: %w", err)
 	}
@@ -123,7 +124,8 @@ func (q *Queue) create(p *Domain, cfg QueueConfig) error {
 	var err error
 	for _, inline := range []int{cfg.Inline, 0} {
 		init := queueInit{SendCQ: q.cq, ReceiveCQ: q.cq, Type: queueTypeRC, Capacity: capacity{
-			Sends: uint32(cfg.Sends), Receives: uint32(cfg.Receives), SendElements: 1, ReceiveElements: 1, Inline: uint32(inline),
+			Sends: uint32(cfg.Sends), Receives: uint32(cfg.Receives), SendElements: 1, ReceiveElements: 1,
+			Inline: uint32(inline),
 		}}
 		var made queueInit
 		made, err = query[queueInit](func(address uintptr) (err error) {
@@ -179,18 +181,21 @@ const (
 // for ever.
 func (q *Queue) Connect(path Path) error {
 	to := queueRecord{
-		State: stateRTR, MTU: path.MTU, ReceiveNumber: path.Peer.Sequence, Destination: path.Peer.Queue, MaxPeerReads: 1, NotReadyTimer: notReadyTimer,
-		Address: address{LID: path.Peer.LID, ServiceLevel: uint8(path.Level), Port: uint8(q.port)},
+		State: stateRTR, MTU: path.MTU, ReceiveNumber: path.Peer.Sequence, Destination: path.Peer.Queue, MaxPeerReads: 1,
+		NotReadyTimer: notReadyTimer,
+		Address:       address{LID: path.Peer.LID, ServiceLevel: uint8(path.Level), Port: uint8(q.port)},
 	}
 	if path.IsGlobal {
 		to.Address.IsGlobal, to.Address.GID, to.Address.SourceIndex = 1, path.Peer.GID, uint8(path.GIDIndex)
 		to.Address.HopLimit, to.Address.TrafficClass = hops, uint8(path.Class)
 	}
-	if err := q.modify(to, maskState|maskAddress|maskMTU|maskDestination|maskReceive|maskMaxPeerReads|maskNotReadyTimer); err != nil {
+	if err := q.modify(to, maskState|maskAddress|maskMTU|maskDestination|maskReceive|maskMaxPeerReads|
+		maskNotReadyTimer); err != nil {
 		return fmt.Errorf("connect to the queue pair of %s (RTR): %w", path.Peer.GID.Address(), err)
 	}
 	from := queueRecord{
-		State: stateRTS, SendNumber: path.Sequence, Timeout: uint8(path.Timeout), Retries: uint8(path.Retries), NotReadyRetries: notReadyForever, MaxReads: 1,
+		State: stateRTS, SendNumber: path.Sequence, Timeout: uint8(path.Timeout), Retries: uint8(path.Retries),
+		NotReadyRetries: notReadyForever, MaxReads: 1,
 	}
 	if err := q.modify(from, maskState|maskSend|maskTimeout|maskRetries|maskNotReadyRetries|maskMaxReads); err != nil {
 		return fmt.Errorf("connect to the queue pair of %s (RTS): %w", path.Peer.GID.Address(), err)
@@ -198,8 +203,8 @@ func (q *Queue) Connect(path Path) error {
 	return nil
 }
 
-// Fail brings the queue pair to the state ERR: outstanding requests complete with an error, and the device does not read the
-// memory of a write after its completion.
+// Fail brings the queue pair to the state ERR: outstanding requests complete with an error, and the device does not
+// read the memory of a write after its completion.
 func (q *Queue) Fail() error {
 	if err := q.modify(queueRecord{State: stateError}, maskState); err != nil {
 		return fmt.Errorf("end a queue pair of the RDMA device %s: %w", q.device.Name, err)

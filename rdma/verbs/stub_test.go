@@ -18,8 +18,9 @@ import (
 // TestOpen: a library that is not there, and one that is not libibverbs.
 func TestOpen(t *testing.T) {
 	for library, want := range map[string]string{
-		"libibverbs-of-nobody.so.1": "open libibverbs-of-nobody.so.1: libibverbs-of-nobody.so.1: cannot open shared object file: No such file or directory",
-		"libc.so.6":                 "undefined symbol: ibv_get_device_list",
+		"libibverbs-of-nobody.so.1": "open libibverbs-of-nobody.so.1: libibverbs-of-nobody.so.1: " +
+			"cannot open shared object file: No such file or directory",
+		"libc.so.6": "undefined symbol: ibv_get_device_list",
 	} {
 		if _, err := verbs.Open(library); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
@@ -57,7 +58,9 @@ func TestOpenDevice(t *testing.T) {
 		t.Fatalf("iWARP: %+v, %v", d, err)
 	}
 	d.Close()
-	for errno, want := range map[syscall.Errno]string{unix.ENOSYS: noDevice, unix.EMFILE: "list the RDMA devices: too many open files"} {
+	for errno, want := range map[syscall.Errno]string{
+		unix.ENOSYS: noDevice, unix.EMFILE: "list the RDMA devices: too many open files",
+	} {
 		stub.Fail("ibv_get_device_list", errno)
 		if _, err := l.OpenDevice("stub_0"); err == nil || err.Error() != want {
 			t.Errorf("%v", err)
@@ -69,12 +72,16 @@ func TestOpenDevice(t *testing.T) {
 func TestFailures(t *testing.T) {
 	stub, l := opened(t)
 	for function, want := range map[string]string{
-		"ibv_open_device": "open /dev/infiniband/uverbs0 of stub_0: permission denied",
-		"ibv_query_port":  "query port 1 of stub_0: permission denied", "ibv_query_gid": "query GID 1 of port 1 of stub_0: permission denied",
-		"ibv_alloc_pd": "protection domain of the RDMA device stub_0: permission denied", "ibv_reg_mr": "register 4096 bytes with stub_0: permission denied",
-		"ibv_create_comp_channel": "queue pair of the RDMA device stub_0: make the completion channel: permission denied", "ibv_create_cq": "make the completion queue: permission denied",
-		"ibv_create_qp": "make a queue pair of the RDMA device stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied", "rtr": "(RTR): permission denied",
-		"ibv_post_send": "post a write to stub_0: permission denied", "ibv_poll_cq": "poll the completion queue of the RDMA device stub_0",
+		"ibv_open_device":         "open /dev/infiniband/uverbs0 of stub_0: permission denied",
+		"ibv_query_port":          "query port 1 of stub_0: permission denied",
+		"ibv_query_gid":           "query GID 1 of port 1 of stub_0: permission denied",
+		"ibv_alloc_pd":            "protection domain of the RDMA device stub_0: permission denied",
+		"ibv_reg_mr":              "register 4096 bytes with stub_0: permission denied",
+		"ibv_create_comp_channel": "queue pair of the RDMA device stub_0: make the completion channel: permission denied",
+		"ibv_create_cq":           "make the completion queue: permission denied", "ibv_create_qp": "make a queue pair " +
+			"of the RDMA device stub_0: permission denied", "ibv_modify_qp": "state INIT: permission denied",
+		"rtr": "(RTR): permission denied", "ibv_post_send": "post a write to stub_0: permission denied",
+		"ibv_poll_cq":      "poll the completion queue of the RDMA device stub_0",
 		"ibv_get_cq_event": "wait for completions of the RDMA device stub_0: permission denied",
 	} {
 		stub.Fail(function, unix.EACCES)
@@ -134,7 +141,9 @@ func use(l *verbs.Library, size uint32) (err error) {
 	}
 	for i, q := range queues {
 		peer := verbs.Peer{Queue: queues[1-i].Number, Sequence: 7, GID: gid}
-		if err := q.Connect(verbs.Path{MTU: port.MTU, Sequence: 7, GIDIndex: 1, IsGlobal: true, Peer: peer, Timeout: 14, Retries: 7}); err != nil {
+		if err := q.Connect(verbs.Path{
+			MTU: port.MTU, Sequence: 7, GIDIndex: 1, IsGlobal: true, Peer: peer, Timeout: 14, Retries: 7,
+		}); err != nil {
 			return err
 		}
 	}
@@ -146,8 +155,9 @@ func use(l *verbs.Library, size uint32) (err error) {
 	}
 	copy(pages, "written")
 	w := verbs.Write{
-		ID: 3, Local: memory.Address, LocalKey: memory.LocalKey, Size: size, Remote: memory.Address + 2048, RemoteKey: memory.RemoteKey,
-		Notify: true, Immediate: 0x01020304, Signaled: true, Inline: int(size) <= queues[0].Inline,
+		ID: 3, Local: memory.Address, LocalKey: memory.LocalKey, Size: size, Remote: memory.Address + 2048,
+		RemoteKey: memory.RemoteKey, Notify: true, Immediate: 0x01020304, Signaled: true,
+		Inline: int(size) <= queues[0].Inline,
 	}
 	if err := queues[0].Post(w); err != nil {
 		return err

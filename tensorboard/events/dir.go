@@ -51,7 +51,8 @@ func (d *Dir) Next() ([]Found, error) {
 		if err != nil {
 			return nil //nolint:nilerr // a folder that vanished or cannot be read holds nothing to show
 		}
-		if e.Type().IsRegular() && strings.Contains(e.Name(), "tfevents") && (d.not == "" || !strings.HasSuffix(e.Name(), d.not)) {
+		if e.Type().IsRegular() && strings.Contains(e.Name(), "tfevents") &&
+			(d.not == "" || !strings.HasSuffix(e.Name(), d.not)) {
 			paths = append(paths, path)
 		}
 		return nil

@@ -64,23 +64,36 @@ func TestScalars(t *testing.T) {
 		want  []float64
 	}{
 		"TensorFlow 1, simple_value": {event(7, "loss", floatField(2, 1.5)), []float64{1.5}},
-		"float content":              {event(7, "loss", tensor(varintField(1, dtFloat), bytesField(2, nil), bytesField(4, float))), []float64{0.5}},
-		"float_val, packed":          {event(7, "loss", tensor(varintField(1, dtFloat), bytesField(5, float))), []float64{0.5}},
-		"float_val":                  {event(7, "loss", tensor(varintField(1, dtFloat), floatField(5, 0.5))), []float64{0.5}},
-		"double content":             {event(7, "loss", tensor(varintField(1, dtDouble), bytesField(4, double))), []float64{0.25}},
-		"double_val, packed":         {event(7, "loss", tensor(varintField(1, dtDouble), bytesField(6, double))), []float64{0.25}},
-		"double_val":                 {event(7, "loss", tensor(varintField(1, dtDouble), doubleField(6, 0.25))), []float64{0.25}},
-		"int32 content":              {event(7, "loss", tensor(varintField(1, dtInt32), bytesField(4, binary.LittleEndian.AppendUint32(nil, uint32(minus))))), []float64{-3}},
-		"int64 content":              {event(7, "loss", tensor(varintField(1, dtInt64), bytesField(4, binary.LittleEndian.AppendUint64(nil, uint64(minus))))), []float64{-3}},
-		"int_val":                    {event(7, "loss", tensor(varintField(1, dtInt32), varintField(7, uint64(minus)))), []float64{-3}},
-		"int64_val, packed":          {event(7, "loss", tensor(varintField(1, dtInt64), bytesField(10, protowire.AppendVarint(nil, uint64(minus))))), []float64{-3}},
-		"a vector":                   {event(7, "loss", tensor(varintField(1, dtFloat), vector, bytesField(5, float))), nil},
-		"a string":                   {event(7, "loss", tensor(varintField(1, 7), bytesField(8, []byte("x")))), nil},
-		"without a tag":              {event(7, "", floatField(2, 1.5)), nil},
-		"a file version":             {join(doubleField(1, 1), bytesField(3, []byte("brain.Event:2"))), nil},
-		"nothing":                    {nil, nil},
-		"cut short":                  {event(7, "loss", floatField(2, 1.5))[:12], nil},
-		"not a message":              {[]byte("\xff\xff\xff\xff"), nil},
+		"float content": {
+			event(7, "loss", tensor(varintField(1, dtFloat), bytesField(2, nil), bytesField(4, float))), []float64{0.5},
+		},
+		"float_val, packed":  {event(7, "loss", tensor(varintField(1, dtFloat), bytesField(5, float))), []float64{0.5}},
+		"float_val":          {event(7, "loss", tensor(varintField(1, dtFloat), floatField(5, 0.5))), []float64{0.5}},
+		"double content":     {event(7, "loss", tensor(varintField(1, dtDouble), bytesField(4, double))), []float64{0.25}},
+		"double_val, packed": {event(7, "loss", tensor(varintField(1, dtDouble), bytesField(6, double))), []float64{0.25}},
+		"double_val":         {event(7, "loss", tensor(varintField(1, dtDouble), doubleField(6, 0.25))), []float64{0.25}},
+		"int32 content": {
+			event(7, "loss", tensor(varintField(1, dtInt32),
+				bytesField(4, binary.LittleEndian.AppendUint32(nil, uint32(minus))))), []float64{-3},
+		},
+		"int64 content": {
+			event(7, "loss", tensor(varintField(1, dtInt64),
+				bytesField(4, binary.LittleEndian.AppendUint64(nil, uint64(minus))))), []float64{-3},
+		},
+		"int_val": {
+			event(7, "loss", tensor(varintField(1, dtInt32), varintField(7, uint64(minus)))), []float64{-3},
+		},
+		"int64_val, packed": {
+			event(7, "loss", tensor(varintField(1, dtInt64), bytesField(10, protowire.AppendVarint(nil, uint64(minus))))),
+			[]float64{-3},
+		},
+		"a vector":       {event(7, "loss", tensor(varintField(1, dtFloat), vector, bytesField(5, float))), nil},
+		"a string":       {event(7, "loss", tensor(varintField(1, 7), bytesField(8, []byte("x")))), nil},
+		"without a tag":  {event(7, "", floatField(2, 1.5)), nil},
+		"a file version": {join(doubleField(1, 1), bytesField(3, []byte("brain.Event:2"))), nil},
+		"nothing":        {nil, nil},
+		"cut short":      {event(7, "loss", floatField(2, 1.5))[:12], nil},
+		"not a message":  {[]byte("\xff\xff\xff\xff"), nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +160,8 @@ type sparse struct {
 }
 
 func (s sparse) ReadAt(p []byte, off int64) (int, error) {
-	return bytes.NewReader(append(bytes.Clone(s.head), make([]byte, max(0, off+int64(len(p))-int64(len(s.head))))...)).ReadAt(p, off)
+	return bytes.NewReader(append(bytes.Clone(s.head),
+		make([]byte, max(0, off+int64(len(p))-int64(len(s.head))))...)).ReadAt(p, off)
 }
 
 func TestReadRecordSkipsWhatIsTooLarge(t *testing.T) {

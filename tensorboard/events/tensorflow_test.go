@@ -93,7 +93,8 @@ func TestRealTensorFlow(t *testing.T) {
 	if s := got["one loss"]; len(s) == 1 && s[0].Step != 9 {
 		t.Errorf("one loss at step %d, want 9", s[0].Step)
 	}
-	if losses := got["keras epoch_loss"]; len(losses) != 2 || losses[0].Step != 0 || losses[1].Step != 1 || losses[1].Value >= losses[0].Value {
+	if losses := got["keras epoch_loss"]; len(losses) != 2 || losses[0].Step != 0 || losses[1].Step != 1 ||
+		losses[1].Value >= losses[0].Value {
 		t.Errorf("keras epoch_loss: %v, want two that fall", losses)
 	}
 	for key := range got {

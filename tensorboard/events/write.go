@@ -75,7 +75,8 @@ func wallTime(seconds float64) []byte {
 // encode encodes an Event with one Summary.Value: tag 1, simple_value 2.
 func encode(s Scalar) []byte {
 	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), s.Tag)
-	value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type), math.Float32bits(float32(s.Value)))
+	value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type),
+		math.Float32bits(float32(s.Value)))
 	summary := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
 	event := protowire.AppendVarint(protowire.AppendTag(wallTime(s.WallTime), 2, protowire.VarintType), uint64(s.Step))
 	return protowire.AppendBytes(protowire.AppendTag(event, 5, protowire.BytesType), summary)

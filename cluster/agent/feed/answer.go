@@ -117,7 +117,8 @@ func (h *Holder) giveResults(m message) bool {
 	}
 	h.slots[m.Slot] = slot{state: returned, bytes: m.Bytes, to: d.source.producer}
 	h.producers[d.source.producer].peer.send(message{
-		Op: "results", place: place{Slot: m.Slot, Bytes: m.Bytes}, records: records{Piece: d.source.number, Begin: m.Begin, End: m.End},
+		Op: "results", place: place{Slot: m.Slot, Bytes: m.Bytes},
+		records: records{Piece: d.source.number, Begin: m.Begin, End: m.End},
 	}, nil)
 	return true
 }

@@ -17,7 +17,9 @@ import (
 // noDriver sends no orders; tests give them to the holder directly.
 type noDriver struct{ clusterpb.FeedsClient }
 
-func (noDriver) Attend(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder], error) {
+func (noDriver) Attend(ctx context.Context,
+	_ ...grpc.CallOption,
+) (grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder], error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -71,7 +73,9 @@ func order(in *Holder, o *clusterpb.HolderOrder) {
 
 // open opens a holder during inference, with its program.
 func open(t *testing.T) (in *Holder, program, answers *client) {
-	in, err := Open(t.Context(), Config{Task: "worker:1", Socket: filepath.Join(t.TempDir(), "s"), Client: noDriver{}, Log: slog.New(slog.DiscardHandler)})
+	in, err := Open(t.Context(), Config{
+		Task: "worker:1", Socket: filepath.Join(t.TempDir(), "s"), Client: noDriver{}, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,9 @@ func open(t *testing.T) (in *Holder, program, answers *client) {
 
 // begin begins inference.
 func begin(in *Holder, program *client) {
-	order(in, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: 1, Key: "k", Plan: `{"mode":"inference"}`}}})
+	order(in, &clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: 1, Key: "k", Plan: `{"mode":"inference"}`}},
+	})
 	program.expect("feed")
 	program.send(message{Op: "read", Feed: 1})
 }
@@ -98,7 +104,8 @@ func produce(t *testing.T, in *Holder, number int64) *client {
 		there = in.producers[number] != nil
 		in.mu.Unlock()
 	}
-	order(in, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: number}}})
+	order(in,
+		&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: number}}})
 	p.expect("lease")
 	return p
 }
@@ -114,7 +121,9 @@ func (c *client) put(number, rows int64) {
 func (c *client) answer(piece, begin, end int64) {
 	c.send(message{Op: "slot"})
 	slot := c.expect("slot").Slot
-	c.send(message{Op: "put", Feed: 1, place: place{Slot: slot, Bytes: 1}, records: records{Piece: piece, Begin: begin, End: end}})
+	c.send(message{
+		Op: "put", Feed: 1, place: place{Slot: slot, Bytes: 1}, records: records{Piece: piece, Begin: begin, End: end},
+	})
 }
 
 // TestResults: results are sent to the producer that delivered the records, with its number of the batch. If no
@@ -223,7 +232,8 @@ func TestEarlyProducer(t *testing.T) {
 		there = in.producers[1] != nil
 		in.mu.Unlock()
 	}
-	order(in, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: 1}}})
+	order(in,
+		&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: 1}}})
 	p.expect("lease")
 	p.put(0, 1)
 	program.send(message{Op: "next"})

@@ -103,7 +103,8 @@ func newBed(t testing.TB) *bed {
 	t.Helper()
 	d := &fakeDriver{
 		said: make(chan *clusterpb.HolderMessage, 1000), orders: make(chan *clusterpb.HolderOrder),
-		conns: make(chan *carriedConn), sent: make(chan *clusterpb.FeedPiece, 100), pieces: make(chan *clusterpb.FeedPiece), end: make(chan struct{}),
+		conns: make(chan *carriedConn), sent: make(chan *clusterpb.FeedPiece, 100), pieces: make(chan *clusterpb.FeedPiece),
+		end: make(chan struct{}),
 	}
 	server := grpc.NewServer()
 	clusterpb.RegisterFeedsServer(server, d)
@@ -201,7 +202,9 @@ func (b *bed) begin(feed int64) {
 // beginWith begins a feed and waits until the holder has received the order.
 func (b *bed) beginWith(feed int64, key string) {
 	b.t.Helper()
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: feed, Key: key, Plan: `{"mode":"train"}`}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: feed, Key: key, Plan: `{"mode":"train"}`}},
+	})
 	b.until("the feed", func() bool { return b.in.feed != nil && b.in.feed.id == feed })
 }
 
@@ -235,11 +238,15 @@ func (b *bed) epochOver(epoch int32, rows int64) {
 
 func (b *bed) over(reason string, more bool) {
 	b.t.Helper()
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: 1, Reason: reason, More: more}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: 1, Reason: reason, More: more}},
+	})
 	b.until("the end", func() bool { return b.in.feed.fed != nil })
 }
 
 func (b *bed) move(rows int64) {
 	b.t.Helper()
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 1, Rows: rows, To: "worker:1"}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 1, Rows: rows, To: "worker:1"}},
+	})
 }

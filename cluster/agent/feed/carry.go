@@ -23,13 +23,16 @@ func (h *Holder) carry(ctx context.Context, connection int64) {
 		err = stream.Send(&clusterpb.FeedBytes{Connection: connection})
 	}
 	if err != nil {
-		h.cfg.Log.Info("a task of Spark on another host cannot feed this task, because the driver does not answer or the feed is over", "task", h.cfg.Task, "err", clusterpb.Plain(err))
+		h.cfg.Log.Info("a task of Spark on another host cannot feed this task, because the driver does not answer or the "+
+			"feed is over", "task", h.cfg.Task, "err", clusterpb.Plain(err))
 		return // the driver closes the producer's connection
 	}
 	ours, theirs, err := unixsock.Pair()
 	if err != nil {
-		h.cfg.Log.Warn("a task of Spark on another host cannot feed this task; it fails with this error", "task", h.cfg.Task, "err", err)
-		refuse(stream, fmt.Sprintf("the executor of %s on %s cannot take records from another host: %v", h.cfg.Task, h.cfg.Host, err))
+		h.cfg.Log.Warn("a task of Spark on another host cannot feed this task; it fails with this error",
+			"task", h.cfg.Task, "err", err)
+		refuse(stream,
+			fmt.Sprintf("the executor of %s on %s cannot take records from another host: %v", h.cfg.Task, h.cfg.Host, err))
 		return
 	}
 	var work sync.WaitGroup

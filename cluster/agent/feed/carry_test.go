@@ -30,7 +30,9 @@ func (d *fakeDriver) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, 
 	if err != nil {
 		return err
 	}
-	c := &carriedConn{number: first.GetConnection(), stream: stream, said: make(chan []byte, 100), end: make(chan struct{})}
+	c := &carriedConn{
+		number: first.GetConnection(), stream: stream, said: make(chan []byte, 100), end: make(chan struct{}),
+	}
 	d.conns <- c
 	go func() { // ends with the stream
 		defer close(c.said)
@@ -52,7 +54,8 @@ func (d *fakeDriver) Carry(stream grpc.BidiStreamingServer[clusterpb.FeedBytes, 
 // carried orders the holder to accept a connection.
 func (b *bed) carried(number int64) *carriedConn {
 	b.t.Helper()
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Connect{Connect: &clusterpb.FeedConnect{Connection: number}}})
+	b.order(
+		&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Connect{Connect: &clusterpb.FeedConnect{Connection: number}}})
 	return b.taken(number)
 }
 
@@ -120,7 +123,9 @@ func (c *carriedConn) lease(b *bed) {
 	b.t.Helper()
 	c.say(`{"op":"produce","feed":1,"key":"secret","epoch":0,"partition":2}` + "\n")
 	w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: w.GetProducer()}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: w.GetProducer()}},
+	})
 	if m := c.hear("lease"); m.Size != slots*pageSize || m.Slots != slots {
 		b.t.Errorf("lease %+v", m)
 	}
@@ -154,7 +159,9 @@ func TestRefuse(t *testing.T) {
 func TestCarried(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: 1, Key: "secret", Plan: `{"mode":"inference"}`}}})
+	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{
+		Begin: &clusterpb.FeedBegin{Feed: 1, Key: "secret", Plan: `{"mode":"inference"}`},
+	}})
 	program := b.dial()
 	program.say(`{"op":"consume","key":%q}`, b.key)
 	program.hear("segment")

@@ -48,9 +48,11 @@ func TestClose(t *testing.T) { // not parallel: it counts descriptors and gorout
 	rounds(1) // the runtime and gRPC keep some descriptors and goroutines
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	rounds(5)
-	for deadline := time.Now().Add(patience); openFiles(t) > files || runtime.NumGoroutine() > goroutines; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); openFiles(t) > files ||
+		runtime.NumGoroutine() > goroutines; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d descriptors, before %d; %d goroutines, before %d", openFiles(t), files, runtime.NumGoroutine(), goroutines)
+			t.Fatalf("%d descriptors, before %d; %d goroutines, before %d", openFiles(t), files,
+				runtime.NumGoroutine(), goroutines)
 		}
 	}
 }

@@ -137,5 +137,6 @@ func (h *Holder) leave() {
 	}
 	h.dropUnread()
 	h.flushHeld()
-	h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: f.id}}})
+	h.driver.send(
+		&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: f.id}}})
 }

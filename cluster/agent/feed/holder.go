@@ -95,7 +95,8 @@ func Open(ctx context.Context, cfg Config) (*Holder, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &Holder{
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
-		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
+		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)},
+		sources: sources{producers: map[int64]*producer{}},
 	}
 	h.freed = sync.NewCond(&h.mu)
 	h.work.Go(func() { h.accept(ctx) })

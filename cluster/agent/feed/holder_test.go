@@ -81,7 +81,9 @@ func TestRefused(t *testing.T) {
 	} {
 		refused(line, "stop", "takes no records")
 	}
-	for _, line := range []string{`{"op":"consume","key":"` + other.key + `"}`, `{"op":"consume","key":"secret"}`, `{"op":"consume"}`, `{"op":"slot"}`} {
+	for _, line := range []string{
+		`{"op":"consume","key":"` + other.key + `"}`, `{"op":"consume","key":"secret"}`, `{"op":"consume"}`, `{"op":"slot"}`,
+	} {
 		refused(line, "stop", "another task")
 	}
 	for _, line := range []string{`{"op":""}`, `[]`, `x`} {
@@ -125,9 +127,10 @@ func TestLeaseRefused(t *testing.T) {
 func TestProducerBreaksProtocol(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
-		`{"op":"put","slot":0,"bytes":1,"rows":1}`, `{"op":"put","slot":-1,"bytes":1,"rows":1}`, `{"op":"put","slot":99,"bytes":1,"rows":1}`,
-		`{"op":"put","slot":7,"bytes":5000,"rows":1}`, `{"op":"put","slot":7,"bytes":0,"rows":1}`, `{"op":"put","slot":7,"bytes":1,"rows":0}`,
-		`{"op":"consume"}`, `{"op":"free","slot":0,"rows":1}`, `x`,
+		`{"op":"put","slot":0,"bytes":1,"rows":1}`, `{"op":"put","slot":-1,"bytes":1,"rows":1}`,
+		`{"op":"put","slot":99,"bytes":1,"rows":1}`, `{"op":"put","slot":7,"bytes":5000,"rows":1}`,
+		`{"op":"put","slot":7,"bytes":0,"rows":1}`, `{"op":"put","slot":7,"bytes":1,"rows":0}`, `{"op":"consume"}`,
+		`{"op":"free","slot":0,"rows":1}`, `x`,
 	} {
 		b := newBed(t)
 		b.begin(1)
@@ -168,7 +171,9 @@ func TestProducerKilled(t *testing.T) {
 // digest of all records after it.
 func TestDigest(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ put, want string }{{"", "x"}, {`{"op":"put","slot":%d,"bytes":1,"rows":1,"digest":"y"}`, "y"}} {
+	for _, c := range []struct {
+		put, want string
+	}{{"", "x"}, {`{"op":"put","slot":%d,"bytes":1,"rows":1,"digest":"y"}`, "y"}} {
 		b := newBed(t)
 		b.begin(1)
 		p := b.dial()
@@ -349,7 +354,8 @@ func TestMore(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	c.say(`{"op":"read","feed":2}`)
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: 2, Reason: "broken"}}})
+	b.order(
+		&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: 2, Reason: "broken"}}})
 	c.say(`{"op":"next"}`)
 	if m := c.hear("over"); m.Reason != "broken" {
 		t.Errorf("%+v", m)

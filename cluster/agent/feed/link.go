@@ -68,8 +68,9 @@ func (h *Holder) flushHeld() {
 		e.changed = false
 		e.held.Full, e.held.Starving = h.full(), number == f.at && h.consumer != nil && h.consumer.wants > 0
 		held := &clusterpb.FeedHeld{
-			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(), MovedOut: e.held.GetMovedOut(),
-			Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(), Unread: e.held.GetUnread(),
+			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(),
+			MovedOut: e.held.GetMovedOut(), Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(),
+			Unread: e.held.GetUnread(),
 		}
 		h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
 	}
@@ -96,8 +97,11 @@ func (h *Holder) attendOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hello := &clusterpb.HolderHello{Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task, Host: h.cfg.Host, Socket: h.cfg.Socket}
-	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
+	hello := &clusterpb.HolderHello{
+		Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task, Host: h.cfg.Host, Socket: h.cfg.Socket,
+	}
+	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil &&
+		!errors.Is(err, io.EOF) {
 		return err
 	}
 	work.Go(func() error { return h.report(ctx, stream) })
@@ -124,7 +128,9 @@ func (h *Holder) attendOnce(ctx context.Context) error {
 }
 
 // report sends queued messages at once, and the holder's numbers at most once in heldInterval.
-func (h *Holder) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+func (h *Holder) report(ctx context.Context,
+	stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder],
+) error {
 	held := time.NewTimer(heldInterval)
 	defer held.Stop()
 	rested := true // heldInterval has passed since the last report of numbers
@@ -169,7 +175,8 @@ func (h *Holder) move(ctx context.Context, m *clusterpb.FeedMove) {
 	// The other holder has ended. The driver knows that, and fails the feed if a program still reads it.
 	if err != nil {
 		if ctx.Err() == nil {
-			h.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", h.cfg.Task, "err", clusterpb.Plain(err))
+			h.cfg.Log.Info("records were not moved; the feed fails if a program waits for them", "task", h.cfg.Task,
+				"err", clusterpb.Plain(err))
 		}
 		return
 	}
@@ -182,7 +189,9 @@ func (h *Holder) move(ctx context.Context, m *clusterpb.FeedMove) {
 }
 
 // sendPieces sends pieces that were cut from the queue and frees their slots. It returns the number of sent records.
-func (h *Holder) sendPieces(ctx context.Context, f *feedState, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
+func (h *Holder) sendPieces(ctx context.Context, f *feedState, m *clusterpb.FeedMove,
+	pieces []piece,
+) (rows int64, err error) {
 	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
 	if len(pieces) > 0 {
 		stream, err = h.cfg.Client.Send(ctx)
@@ -213,7 +222,9 @@ func (h *Holder) sendPieces(ctx context.Context, f *feedState, m *clusterpb.Feed
 }
 
 // sendPiece sends a part of a batch: the whole batch, and the range of its records.
-func (h *Holder) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent], m *clusterpb.FeedMove, p piece) error {
+func (h *Holder) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent],
+	m *clusterpb.FeedMove, p piece,
+) error {
 	h.mu.Lock()
 	size := h.slots[p.slot].bytes
 	h.mu.Unlock()
@@ -239,7 +250,8 @@ func (h *Holder) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 
 // receive accepts the records that other holders send here.
 func (h *Holder) receive(ctx context.Context) error {
-	stream, err := h.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task})
+	stream, err := h.cfg.Client.Receive(ctx,
+		&clusterpb.FeedReceiver{Run: h.cfg.Run, Attempt: h.cfg.Attempt, Task: h.cfg.Task})
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,9 @@ func TestMoveFails(t *testing.T) {
 		t.Errorf("the program has %q", got)
 	}
 	// There is no such feed.
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 9, Rows: 2, To: "worker:1"}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{Feed: 9, Rows: 2, To: "worker:1"}},
+	})
 	if got, _ := c.batch(); got != "c" {
 		t.Errorf("the program has %q", got)
 	}
@@ -111,7 +113,8 @@ func TestMoveFails(t *testing.T) {
 // FuzzParseMessage: no line makes parseMessage panic, or return a message without an op.
 func FuzzParseMessage(f *testing.F) {
 	for _, line := range []string{
-		`{"op":"put","slot":1,"bytes":2,"rows":3}`, `{"op":"produce","feed":-1,"key":"k","plan":{"a":[1]}}`, `{"op":""}`, `{}`, `[]`, "", "\n", `{"op":"free","rows":1e99}`,
+		`{"op":"put","slot":1,"bytes":2,"rows":3}`, `{"op":"produce","feed":-1,"key":"k","plan":{"a":[1]}}`, `{"op":""}`,
+		`{}`, `[]`, "", "\n", `{"op":"free","rows":1e99}`,
 	} {
 		f.Add([]byte(line))
 	}
@@ -126,7 +129,8 @@ func FuzzParseMessage(f *testing.F) {
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", maxLine-100)
-	r := newLineReader(strings.NewReader(`{"op":"stop","reason":"` + text + `"}` + "\n" + `{"op":"` + strings.Repeat("y", 2*maxLine)))
+	r := newLineReader(strings.NewReader(`{"op":"stop","reason":"` + text + `"}` + "\n" + `{"op":"` +
+		strings.Repeat("y", 2*maxLine)))
 	if m, err := r.read(); err != nil || m.Reason != text {
 		t.Errorf("a line of %d bytes: %v", len(text), err)
 	}

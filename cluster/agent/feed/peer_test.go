@@ -123,7 +123,9 @@ func (b *bed) producer(skip int64) *peerConn {
 	if w.GetFeed() != 1 || w.GetPartition() != 2 || w.GetAttempt() != 3 || w.GetDigest() != "d" {
 		b.t.Errorf("the driver was asked for %v", w)
 	}
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: w.GetProducer(), Skip: skip}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: 1, Producer: w.GetProducer(), Skip: skip}},
+	})
 	m := p.hear("lease")
 	if l := p.lease(); l.GetSkip() != skip || m.Slots != slots || m.Size != slots*pageSize || len(p.files) != 1 {
 		b.t.Fatalf("lease %+v with %d descriptors", m, len(p.files))
@@ -137,7 +139,9 @@ func (b *bed) producerOf(feed int64, key string) *peerConn {
 	p := b.dial()
 	p.say(`{"op":"produce","feed":%d,"key":%q}`, feed, key)
 	w := await(b, (*clusterpb.HolderMessage).GetLeaseWanted)
-	b.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: feed, Producer: w.GetProducer()}}})
+	b.order(&clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{Feed: feed, Producer: w.GetProducer()}},
+	})
 	p.hear("lease")
 	return p
 }

@@ -238,7 +238,8 @@ func (h *Holder) grantSlots() {
 func (h *Holder) nextWaiting() *producer {
 	var next *producer
 	for _, p := range h.producers {
-		if p.wants > 0 && (next == nil || len(p.granted) < len(next.granted) || len(p.granted) == len(next.granted) && p.id < next.id) {
+		if p.wants > 0 &&
+			(next == nil || len(p.granted) < len(next.granted) || len(p.granted) == len(next.granted) && p.id < next.id) {
 			next = p
 		}
 	}

@@ -79,7 +79,10 @@ func (h *Holder) begin(b *clusterpb.FeedBegin) {
 		p.stop("")
 	}
 	defer h.freed.Broadcast() // producers may have come before the order
-	h.feed = &feedState{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
+	h.feed = &feedState{
+		id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{},
+		owing: newOwing(b.GetPlan()),
+	}
 	if h.consumer != nil {
 		h.consumer.wants = 0
 		h.consumer.peer.send(message{Op: "feed", Feed: h.feed.id, Plan: h.feed.plan}, nil)

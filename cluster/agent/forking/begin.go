@@ -28,7 +28,8 @@ const ThisProgram = "/proc/self/exe"
 
 // init runs a guard or a forker and exits: see the package's comment.
 func init() {
-	if len(os.Args) < 2 || len(os.Args) > 2 && strings.HasPrefix(os.Args[2], "-h") || len(os.Args) > 2 && os.Args[2] == "--help" {
+	if len(os.Args) < 2 || len(os.Args) > 2 && strings.HasPrefix(os.Args[2], "-h") ||
+		len(os.Args) > 2 && os.Args[2] == "--help" {
 		return // help is printed by main
 	}
 	switch os.Args[1] {

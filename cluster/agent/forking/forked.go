@@ -51,7 +51,8 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 		code = "127"
 	}
 	if info, cwdErr := os.Stat(r.Cwd); r.Cwd != "" && (cwdErr != nil || !info.IsDir()) {
-		err = fmt.Errorf("the task's working directory %s does not exist on this host: start --working-dir names one that all executors have", r.Cwd)
+		err = fmt.Errorf("the task's working directory %s does not exist on this host: start --working-dir names one that "+
+			"all executors have", r.Cwd)
 	}
 	attr.Dir = ""
 	why := fmt.Sprintf("tfcluster: cannot run %s: %v", argv[0], err)

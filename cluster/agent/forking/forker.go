@@ -78,7 +78,8 @@ type forkerRequest struct {
 // that only this user can open until no agent is connected. PYTHON runs Python programs.
 func forkerMain(args []string) error {
 	flags := flag.NewFlagSet(ForkerCommand, flag.ContinueOnError)
-	path, python := flags.String("socket", "", "path of the unix socket to serve on"), flags.String("python", "python3", "interpreter of Python programs")
+	path, python := flags.String("socket", "", "path of the unix socket to serve on"),
+		flags.String("python", "python3", "interpreter of Python programs")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -48,7 +48,8 @@ func guardMain(command []string) int {
 func forkGuarded(command []string) (int, error) {
 	path, err := findProgram(command[0], &syscall.ProcAttr{Env: os.Environ()})
 	if err != nil {
-		return 0, fmt.Errorf("find the program %s (a name without / is searched on the PATH of its host): %w", command[0], err)
+		return 0, fmt.Errorf("find the program %s (a name without / is searched on the PATH of its host): %w",
+			command[0], err)
 	}
 	if path == ThisProgram {
 		command[0] = "tfcluster"

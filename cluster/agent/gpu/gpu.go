@@ -102,10 +102,12 @@ const (
 
 // Hold picks and locks count free GPUs of this host for an executor; see Picker.
 func Hold(ctx context.Context, count int, engine bool, holder string) (*Held, error) {
-	return Picker{NewLister(), DefaultLocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), engine, gpuPatience}.Hold(ctx, count, holder)
+	return Picker{NewLister(), DefaultLocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), engine, gpuPatience}.Hold(ctx,
+		count, holder)
 }
 
-// CheckFree returns why count GPUs of this host cannot be held, or nil. It waits gpuPatience for those that others have.
+// CheckFree returns why count GPUs of this host cannot be held, or nil. It waits gpuPatience for
+// those that others have.
 func CheckFree(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, inventoryLimit)
 	defer cancel()
@@ -139,7 +141,8 @@ func (p Picker) Hold(ctx context.Context, count int, holder string) (*Held, erro
 		}
 		listed := len(gpus)
 		if gpus = assigned(gpus, p.Visible); len(gpus) == 0 && listed > 0 && count > 0 {
-			return nil, fmt.Errorf("%d %s requested, but CUDA_VISIBLE_DEVICES=%s names none of the %d GPUs of this host; name them by index or by UUID (GPU-…)", count, gpusAre(count), excerpt.OneLine(p.Visible), listed)
+			return nil, fmt.Errorf("%d %s requested, but CUDA_VISIBLE_DEVICES=%s names none of the %d GPUs of this host; "+
+				"name them by index or by UUID (GPU-…)", count, gpusAre(count), excerpt.OneLine(p.Visible), listed)
 		}
 		held, err := pickGPUs(gpus, count, holder, p.Locks)
 		if err == nil || len(gpus) < count || time.Now().After(end) {
@@ -163,7 +166,8 @@ func assigned(gpus []*clusterpb.GPU, visible string) []*clusterpb.GPU {
 	for name := range strings.SplitSeq(visible, ",") {
 		name = strings.TrimSpace(name)
 		for _, g := range gpus {
-			if name == strconv.Itoa(int(g.GetIndex())) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(g.GetUuid(), name) {
+			if name == strconv.Itoa(int(g.GetIndex())) ||
+				strings.HasPrefix(name, "GPU-") && strings.HasPrefix(g.GetUuid(), name) {
 				named = append(named, g)
 			}
 		}

@@ -40,7 +40,10 @@ func TestPickGPUs(t *testing.T) {
 	if err == nil {
 		t.Fatal("a GPU was given twice")
 	}
-	for _, want := range []string{"2 GPUs are requested, but only 1 of 3 are free", "GPU 1 is held by demo/0", "GPU 2 is used by pid 4711 (alice: python train.py)"} {
+	for _, want := range []string{
+		"2 GPUs are requested, but only 1 of 3 are free", "GPU 1 is held by demo/0",
+		"GPU 2 is used by pid 4711 (alice: python train.py)",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
@@ -207,9 +210,11 @@ func TestAssigned(t *testing.T) {
 func TestNoGPUIsNamed(t *testing.T) {
 	t.Parallel()
 	for visible, want := range map[string]string{
-		"MIG-a": "1 GPU is requested, but CUDA_VISIBLE_DEVICES=MIG-a names none of the 3 GPUs of this host", "7,8": "CUDA_VISIBLE_DEVICES=7,8 names none", "2": "only 0 of 1 are free",
+		"MIG-a": "1 GPU is requested, but CUDA_VISIBLE_DEVICES=MIG-a names none of the 3 GPUs of this host",
+		"7,8":   "CUDA_VISIBLE_DEVICES=7,8 names none", "2": "only 0 of 1 are free",
 	} {
-		_, err := Picker{Lister: threeGPUs{}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Visible: visible}.Hold(t.Context(), 1, "demo/0")
+		_, err := Picker{Lister: threeGPUs{}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Visible: visible}.Hold(
+			t.Context(), 1, "demo/0")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("CUDA_VISIBLE_DEVICES=%s: %v, want %s", visible, err, want)
 		}

@@ -58,7 +58,8 @@ func writeAt(f *os.File, text string) error {
 
 // holder returns the holder of a GPU; "" if it is free.
 func (l Locks) holder(uuid string) string {
-	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // any user may have created a fifo there
+	// Any user may have created a fifo there.
+	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return ""
 	}
@@ -110,7 +111,8 @@ func (l Locks) open(uuid string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("the lock file of a GPU, %s, is removed each time it is created: find out what cleans %s, and exclude that folder", path, l.dir)
+	return nil, fmt.Errorf("the lock file of a GPU, %s, is removed each time it is created: find out what cleans %s, "+
+		"and exclude that folder", path, l.dir)
 }
 
 // prepare creates the folder with /tmp's mode: every user may create files, and remove only

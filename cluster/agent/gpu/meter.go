@@ -28,7 +28,9 @@ const (
 type source interface {
 	// measure calls report for each GPU each interval until ctx ends or an error occurs. It reports all GPUs of the host,
 	// or those for which wanted returns true.
-	measure(ctx context.Context, every time.Duration, wanted func(index int, uuid string) bool, report func(index int, uuid string, percent int32, used uint64)) error
+	measure(ctx context.Context, every time.Duration, wanted func(index int, uuid string) bool,
+		report func(index int, uuid string, percent int32, used uint64),
+	) error
 }
 
 // Meter measures the use of an executor's GPUs. A nil Meter measures nothing.
@@ -111,7 +113,8 @@ func (m *Meter) holds(index int, uuid string) bool { return m.find(index, uuid) 
 func (m *Meter) find(index int, uuid string) int {
 	return slices.IndexFunc(m.held, func(g *clusterpb.GPU) bool {
 		name := g.GetUuid()
-		return name == uuid || index >= 0 && name == strconv.Itoa(index) || len(name) >= minUUID && strings.HasPrefix(uuid, name)
+		return name == uuid || index >= 0 && name == strconv.Itoa(index) ||
+			len(name) >= minUUID && strings.HasPrefix(uuid, name)
 	})
 }
 
@@ -144,7 +147,9 @@ func (m *Meter) Last() []*clusterpb.GPU {
 // libraryOrProgramSource measures by NVML, or by nvidia-smi if NVML cannot be called.
 type libraryOrProgramSource struct{ library, program source }
 
-func (s libraryOrProgramSource) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool, report func(int, string, int32, uint64)) error {
+func (s libraryOrProgramSource) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool,
+	report func(int, string, int32, uint64),
+) error {
 	err := s.library.measure(ctx, every, wanted, report)
 	if !errors.Is(err, errNoDriver) {
 		return err

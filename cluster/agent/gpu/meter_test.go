@@ -48,11 +48,12 @@ func FuzzReadSMI(f *testing.F) {
 	f.Add([]byte("GPU-5f1c, 42, 426\nGPU-77ab, [N/A], 3\n"))
 	f.Add([]byte("NVIDIA-SMI has failed\r\n\xff, 1, 2"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, err := readSMI(bufio.NewScanner(bytes.NewReader(text)), func(int, string) bool { return true }, func(_ int, uuid string, percent int32, _ uint64) {
-			if uuid == "" || strings.ContainsAny(uuid, " ,\n") || percent < 0 || percent > 100 {
-				t.Errorf("GPU %q, %d %%", uuid, percent)
-			}
-		})
+		_, err := readSMI(bufio.NewScanner(bytes.NewReader(text)), func(int, string) bool { return true },
+			func(_ int, uuid string, percent int32, _ uint64) {
+				if uuid == "" || strings.ContainsAny(uuid, " ,\n") || percent < 0 || percent > 100 {
+					t.Errorf("GPU %q, %d %%", uuid, percent)
+				}
+			})
 		if err != nil && !errors.Is(err, bufio.ErrTooLong) {
 			t.Error(err)
 		}
@@ -145,7 +146,9 @@ done`)
 // noDriverSource is a library that is not there.
 type noDriverSource struct{}
 
-func (noDriverSource) measure(context.Context, time.Duration, func(int, string) bool, func(int, string, int32, uint64)) error {
+func (noDriverSource) measure(context.Context, time.Duration, func(int, string) bool,
+	func(int, string, int32, uint64),
+) error {
 	return fmt.Errorf("%w: no library", errNoDriver)
 }
 
@@ -153,12 +156,15 @@ func (noDriverSource) measure(context.Context, time.Duration, func(int, string) 
 func TestProgramThatFails(t *testing.T) {
 	noSMIOnPath(t)
 	for want, script := range map[string]string{
-		"has ended (exit status 9), after it printed \"NVIDIA-SMI has failed\"; see what": "echo; echo 'NVIDIA-SMI has failed'; exit 9",
-		"has ended (exit status 1), after it printed \"cannot open libnvidia\"; see what": "echo cannot open libnvidia >&2; exit 1",
-		"has ended (exit status 0); see what that command prints on this host":            "exit 0",
+		"has ended (exit status 9), after it printed \"NVIDIA-SMI has failed\"; see what": "echo; echo 'NVIDIA-SMI has " +
+			"failed'; exit 9",
+		"has ended (exit status 1), after it printed \"cannot open libnvidia\"; see what": "echo cannot open libnvidia " +
+			">&2; exit 1",
+		"has ended (exit status 0); see what that command prints on this host": "exit 0",
 		"token too long": "while :; do printf aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done",
 	} {
-		err := writeSMI(t, script).measure(t.Context(), time.Second, func(int, string) bool { return true }, func(int, string, int32, uint64) {})
+		err := writeSMI(t, script).measure(t.Context(), time.Second, func(int, string) bool { return true },
+			func(int, string, int32, uint64) {})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", script, err, want)
 		}
@@ -198,7 +204,9 @@ func TestProgramEndsWithTheAgent(t *testing.T) {
 // scripted reports once, then hangs although ctx ends, until it is released.
 type scripted struct{ release chan struct{} }
 
-func (s scripted) measure(_ context.Context, _ time.Duration, _ func(int, string) bool, report func(int, string, int32, uint64)) error {
+func (s scripted) measure(_ context.Context, _ time.Duration, _ func(int, string) bool,
+	report func(int, string, int32, uint64),
+) error {
 	report(1, "GPU-0123456789abcdef", 7, 1<<20)
 	report(2, "GPU-b", 8, 2<<20)
 	<-s.release
@@ -237,7 +245,9 @@ func TestMeterOfADriverThatHangs(t *testing.T) {
 // failing fails at once.
 type failing struct{ times *[]time.Time }
 
-func (f failing) measure(context.Context, time.Duration, func(int, string) bool, func(int, string, int32, uint64)) error {
+func (f failing) measure(context.Context, time.Duration, func(int, string) bool,
+	func(int, string, int32, uint64),
+) error {
 	*f.times = append(*f.times, time.Now())
 	return errors.New("odd")
 }
@@ -250,7 +260,8 @@ func TestMeterBacksOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		newMeter(someGPUs(), failing{&times}, quiet).Run(ctx)
-		if n := len(times); n < 15 || n > 20 || times[1].Sub(times[0]) != 2*time.Second || times[n-1].Sub(times[n-2]) != meterLast {
+		if n := len(times); n < 15 || n > 20 || times[1].Sub(times[0]) != 2*time.Second ||
+			times[n-1].Sub(times[n-2]) != meterLast {
 			t.Errorf("in an hour it tries at %v", times)
 		}
 	})

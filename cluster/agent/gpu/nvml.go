@@ -37,9 +37,11 @@ func (l nvmlLister) open() error {
 	case nvml.SUCCESS:
 		return nil
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
+		return fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)",
+			errNoDriver)
 	default:
-		return fmt.Errorf("no GPU can be listed: NVML, the library of NVIDIA's driver, says: %s; nvidia-smi on that host says more", l.library.ErrorString(r))
+		return fmt.Errorf("no GPU can be listed: NVML, the library of NVIDIA's driver, says: %s; "+
+			"nvidia-smi on that host says more", l.library.ErrorString(r))
 	}
 }
 
@@ -78,7 +80,8 @@ func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, err
 	g := &clusterpb.GPU{Index: int32(index)}
 	var r nvml.Return
 	if g.Uuid, r = device.GetUUID(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("find the UUID of GPU %d: NVML: %s; nvidia-smi on that host says more", index, l.library.ErrorString(r))
+		return nil, fmt.Errorf("find the UUID of GPU %d: NVML: %s; nvidia-smi on that host says more", index,
+			l.library.ErrorString(r))
 	}
 	if name, r := device.GetName(); r == nvml.SUCCESS {
 		g.Name = name
@@ -109,7 +112,9 @@ type nvmlGPU struct {
 }
 
 // measure keeps NVML initialised and the devices open.
-func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool, report func(int, string, int32, uint64)) error {
+func (l nvmlLister) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool,
+	report func(int, string, int32, uint64),
+) error {
 	if err := l.open(); err != nil {
 		return err
 	}

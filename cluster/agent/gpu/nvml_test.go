@@ -66,10 +66,12 @@ func TestNVMLList(t *testing.T) {
 func TestNVMLListsWhatMayBeUsed(t *testing.T) {
 	t.Parallel()
 	library := fakeNVML(nil, &mock.Device{
-		GetUUIDFunc:                    func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
-		GetNameFunc:                    func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN },
-		GetMemoryInfoFunc:              func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_UNKNOWN },
-		GetUtilizationRatesFunc:        func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.ERROR_UNKNOWN },
+		GetUUIDFunc:       func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
+		GetNameFunc:       func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN },
+		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_UNKNOWN },
+		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) {
+			return nvml.Utilization{}, nvml.ERROR_UNKNOWN
+		},
 		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_UNKNOWN },
 	})
 	opened := library.DeviceGetHandleByIndexFunc
@@ -117,7 +119,8 @@ func TestNVMLCodes(t *testing.T) {
 		})
 		library.ErrorStringFunc = func(r nvml.Return) string { return fmt.Sprintf("code %d", r) }
 		all := func(int, string) bool { return true }
-		err := nvmlLister{library}.measure(t.Context(), time.Hour, all, func(int, string, int32, uint64) { t.Error("it reports a value") })
+		err := nvmlLister{library}.measure(t.Context(), time.Hour, all,
+			func(int, string, int32, uint64) { t.Error("it reports a value") })
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("measure GPU 0: NVML: code %d;", tt.want)) {
 			t.Errorf("codes %d and %d: %v", tt.memory, tt.load, err)
 		}
@@ -139,7 +142,8 @@ func TestNVMLMeasure(t *testing.T) {
 				return nvml.Utilization{Gpu: n.Load()}, nvml.SUCCESS
 			},
 		}
-		other := &mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return "GPU-other", nvml.SUCCESS }} // has no other call
+		// Has no other call.
+		other := &mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return "GPU-other", nvml.SUCCESS }}
 		library := fakeNVML(nil, other, device)
 		opened := library.DeviceGetHandleByIndexFunc
 		library.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
@@ -153,10 +157,12 @@ func TestNVMLMeasure(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); m.Run(ctx) }()
 		time.Sleep(19 * time.Second)
-		if got := m.Last(); len(got) != 1 || got[0].GetUuid() != "GPU-a" || got[0].GetUtilization() != 10 || got[0].GetUsedBytes() != 10 {
+		if got := m.Last(); len(got) != 1 || got[0].GetUuid() != "GPU-a" || got[0].GetUtilization() != 10 ||
+			got[0].GetUsedBytes() != 10 {
 			t.Errorf("after 19 s it reports %v", got)
 		}
-		if i, d, s := len(library.InitCalls()), len(library.DeviceGetHandleByIndexCalls()), len(library.ShutdownCalls()); i != 1 || d != 3 || s != 0 {
+		if i, d, s := len(library.InitCalls()), len(library.DeviceGetHandleByIndexCalls()),
+			len(library.ShutdownCalls()); i != 1 || d != 3 || s != 0 {
 			t.Errorf("NVML was initialised %d times, devices were opened %d times, it was shut down %d times", i, d, s)
 		}
 		time.Sleep(4 * time.Minute) // the device is lost
@@ -184,7 +190,8 @@ func TestNVMLMeasureFailures(t *testing.T) {
 	for want, library := range map[string]*mock.Interface{
 		"no NVIDIA driver": missing, "count the GPUs": uncounted, "none of the executor's GPUs is among the 0": fakeNVML(),
 	} {
-		err := nvmlLister{library}.measure(t.Context(), time.Second, func(int, string) bool { return true }, func(int, string, int32, uint64) {})
+		err := nvmlLister{library}.measure(t.Context(), time.Second, func(int, string) bool { return true },
+			func(int, string, int32, uint64) {})
 		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, errNoDriver) != (library == missing) {
 			t.Errorf("measure: %v, want %s", err, want)
 		}

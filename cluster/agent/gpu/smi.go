@@ -61,11 +61,13 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	out, err := cmd.Output()
 	first, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // errors are on stdout
 	if err != nil {
-		return nil, fmt.Errorf("list the GPUs: %s failed (%w): %s; see what it prints on that host", path, err, cmp.Or(excerpt.OneLine(first), "it printed nothing"))
+		return nil, fmt.Errorf("list the GPUs: %s failed (%w): %s; see what it prints on that host", path, err,
+			cmp.Or(excerpt.OneLine(first), "it printed nothing"))
 	}
 	gpus, err := parseSMI(out)
 	if err != nil {
-		return nil, fmt.Errorf("list the GPUs: %s -q -x printed no list of them (%w) but %q", path, err, excerpt.OneLine(first))
+		return nil, fmt.Errorf("list the GPUs: %s -q -x printed no list of them (%w) but %q", path, err,
+			excerpt.OneLine(first))
 	}
 	return gpus, nil
 }
@@ -115,7 +117,8 @@ func parseSMI(text []byte) ([]*clusterpb.GPU, error) {
 	var gpus []*clusterpb.GPU
 	for i, from := range log.GPUs {
 		g := &clusterpb.GPU{
-			Index: int32(i), Uuid: excerpt.OneLine(from.UUID), Name: excerpt.OneLine(from.Name), MemoryBytes: mebibytes(from.Total), UsedBytes: mebibytes(from.Used),
+			Index: int32(i), Uuid: excerpt.OneLine(from.UUID), Name: excerpt.OneLine(from.Name),
+			MemoryBytes: mebibytes(from.Total), UsedBytes: mebibytes(from.Used),
 			Utilization: int32(min(amount(from.Load, "%"), 100)),
 		}
 		if g.GetUuid() == "" {

@@ -23,12 +23,21 @@ const saidOfTwo = `<?xml version="1.0" ?>
 		<product_name>NVIDIA H100 80GB HBM3</product_name>
 		<uuid>GPU-5f1c</uuid>
 		<minor_number>3</minor_number>
-		<fb_memory_usage><total>81559 MiB</total><reserved>551 MiB</reserved><used>7 MiB</used><free>81001 MiB</free></fb_memory_usage>
+		<fb_memory_usage>
+			<total>81559 MiB</total><reserved>551 MiB</reserved><used>7 MiB</used><free>81001 MiB</free>
+		</fb_memory_usage>
 		<utilization><gpu_util>42 %</gpu_util><memory_util>3 %</memory_util></utilization>
 		<processes>
-			<process_info><gpu_instance_id>N/A</gpu_instance_id><pid>812</pid><type>G</type><process_name>Xorg</process_name><used_memory>4 MiB</used_memory></process_info>
-			<process_info><pid>4711</pid><type>C</type><process_name>python</process_name><used_memory>426 MiB</used_memory></process_info>
-			<process_info><pid>4712</pid><type>C+G</type><process_name>blender</process_name><used_memory>N/A</used_memory></process_info>
+			<process_info>
+				<gpu_instance_id>N/A</gpu_instance_id><pid>812</pid><type>G</type>
+				<process_name>Xorg</process_name><used_memory>4 MiB</used_memory>
+			</process_info>
+			<process_info>
+				<pid>4711</pid><type>C</type><process_name>python</process_name><used_memory>426 MiB</used_memory>
+			</process_info>
+			<process_info>
+				<pid>4712</pid><type>C+G</type><process_name>blender</process_name><used_memory>N/A</used_memory>
+			</process_info>
 		</processes>
 	</gpu>
 	<gpu id="00000000:5D:00.0">
@@ -52,13 +61,18 @@ func TestParseSMI(t *testing.T) {
 		first.GetMemoryBytes() != 81559<<20 || first.GetUsedBytes() != 7<<20 || first.GetUtilization() != 42 {
 		t.Errorf("the first is %v", first)
 	}
-	if p := first.GetProcesses(); len(p) != 2 || p[0].GetPid() != 4711 || p[0].GetUsedBytes() != 426<<20 || p[1].GetPid() != 4712 || p[1].GetUsedBytes() != 0 {
+	if p := first.GetProcesses(); len(p) != 2 || p[0].GetPid() != 4711 || p[0].GetUsedBytes() != 426<<20 ||
+		p[1].GetPid() != 4712 || p[1].GetUsedBytes() != 0 {
 		t.Errorf("those that compute on it are %v", p)
 	}
-	if second.GetUuid() != "GPU-77ab" || second.GetIndex() != 1 || second.GetUsedBytes() != 0 || second.GetUtilization() != 0 || len(second.GetProcesses()) != 0 {
+	if second.GetUuid() != "GPU-77ab" || second.GetIndex() != 1 || second.GetUsedBytes() != 0 ||
+		second.GetUtilization() != 0 || len(second.GetProcesses()) != 0 {
 		t.Errorf("the second is %v", second)
 	}
-	for _, text := range []string{"", "No devices were found", "<other/>", "<nvidia_smi_log><gpu><product_name>T4</product_name></gpu></nvidia_smi_log>"} {
+	for _, text := range []string{
+		"", "No devices were found", "<other/>",
+		"<nvidia_smi_log><gpu><product_name>T4</product_name></gpu></nvidia_smi_log>",
+	} {
 		if gpus, err := parseSMI([]byte(text)); err == nil {
 			t.Errorf("%q gives %v", text, gpus)
 		}
@@ -103,7 +117,8 @@ func TestSMILister(t *testing.T) {
 		t.Errorf("list: %v, %v", gpus, err)
 	}
 	for want, script := range map[string]string{
-		"(exit status 9): NVIDIA-SMI has failed":                      "echo; echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; echo more; exit 9",
+		"(exit status 9): NVIDIA-SMI has failed": "echo; echo 'NVIDIA-SMI has failed because it could " +
+			"not communicate with the NVIDIA driver.'; echo more; exit 9",
 		"(exit status 127): cannot open libnvidia":                    "echo cannot open libnvidia >&2; exit 127",
 		"printed no list of them (EOF) but \"No devices were found\"": "echo No devices were found",
 		"context deadline exceeded):":                                 "exec sleep 60",
@@ -114,7 +129,8 @@ func TestSMILister(t *testing.T) {
 		}
 		_, err := writeSMI(t, script).list(ctx)
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), "list the GPUs: ") || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "more") {
+		if err == nil || !strings.Contains(err.Error(), "list the GPUs: ") || strings.Contains(err.Error(), "\n") ||
+			strings.Contains(err.Error(), "more") {
 			t.Errorf("%s: %v", script, err)
 		}
 		if !strings.Contains(want, "deadline") && !strings.Contains(err.Error(), want) {
@@ -164,18 +180,22 @@ func TestHoldWaitsForThoseThatEnd(t *testing.T) {
 	// Not beside others: a process that one of them is forking holds the lock for a moment.
 	busy := someGPUs()[2:]
 	free := []*clusterpb.GPU{{Uuid: "GPU-c", Index: 2}}
-	p := Picker{Lister: &listed{[]any{busy, busy, free}}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Patience: time.Minute}
+	p := Picker{
+		Lister: &listed{[]any{busy, busy, free}}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Patience: time.Minute,
+	}
 	held, err := p.Hold(t.Context(), 1, "demo/0")
 	if err != nil || held.Visible() != "GPU-c" {
 		t.Fatalf("held %v, %v", held, err)
 	}
 	defer held.Release()
 	p.Patience = 0
-	if _, err := p.Hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is requested, but only 0 of 1 are free: GPU 2 is held by demo/0") {
+	if _, err := p.Hold(t.Context(), 1, "demo/1"); err == nil ||
+		!strings.Contains(err.Error(), "1 GPU is requested, but only 0 of 1 are free: GPU 2 is held by demo/0") {
 		t.Errorf("held twice: %v", err)
 	}
 	p.Patience = time.Minute
-	if _, err := p.Hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are requested, but only 0 of 1 are free") {
+	if _, err := p.Hold(t.Context(), 2, "demo/1"); err == nil ||
+		!strings.Contains(err.Error(), "2 GPUs are requested, but only 0 of 1 are free") {
 		t.Errorf("more than there are: %v", err)
 	}
 	p.Lister, p.Visible = &listed{[]any{errNoDriver}}, "4,7"

@@ -21,7 +21,9 @@ import (
 const maxSMILine = 4 << 10
 
 // measure reads the lines of one nvidia-smi that prints each interval. It returns when that has ended.
-func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool, report func(int, string, int32, uint64)) error {
+func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func(int, string) bool,
+	report func(int, string, int32, uint64),
+) error {
 	path, err := l.find()
 	if err != nil {
 		return err
@@ -29,7 +31,8 @@ func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func
 	// The signal of Pdeathsig is sent when the forking thread ends, so that waits for its child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits", "-l", strconv.Itoa(max(1, int(every.Seconds()))))
+	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits",
+		"-l", strconv.Itoa(max(1, int(every.Seconds()))))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what a wrapper has started
 	cmd.WaitDelay = smiDelay
@@ -54,14 +57,17 @@ func (l smiLister) measure(ctx context.Context, every time.Duration, wanted func
 	if printed != "" {
 		printed = fmt.Sprintf(", after it printed %q", printed)
 	}
-	return fmt.Errorf("measure the GPUs: %s -l, which prints until it is killed, has ended (%w)%s; see what that command prints on this host", path, cmp.Or(err, ended, errEnded), printed)
+	return fmt.Errorf("measure the GPUs: %s -l, which prints until it is killed, has ended (%w)%s; "+
+		"see what that command prints on this host", path, cmp.Or(err, ended, errEnded), printed)
 }
 
 // errEnded: nvidia-smi ended without an error.
 var errEnded = errors.New("exit status 0")
 
 // readSMI reports the wanted GPUs of lines until their end. odd is the last line that is none, such as an error.
-func readSMI(lines *bufio.Scanner, wanted func(int, string) bool, report func(int, string, int32, uint64)) (odd string, err error) {
+func readSMI(lines *bufio.Scanner, wanted func(int, string) bool,
+	report func(int, string, int32, uint64),
+) (odd string, err error) {
 	lines.Buffer(nil, maxSMILine)
 	for lines.Scan() {
 		uuid, percent, used, ok := parseSMILine(lines.Text())
@@ -75,7 +81,8 @@ func readSMI(lines *bufio.Scanner, wanted func(int, string) bool, report func(in
 	return odd, lines.Err()
 }
 
-// parseSMILine parses "GPU-5f1c…, 42, 426": UUID, percent, MiB. Values that a GPU does not report, such as [N/A], are 0.
+// parseSMILine parses "GPU-5f1c…, 42, 426": UUID, percent, MiB. Values that a GPU does not report, such
+// as [N/A], are 0.
 func parseSMILine(line string) (uuid string, percent int32, used uint64, ok bool) {
 	fields := strings.Split(line, ",")
 	if len(fields) != 3 {

@@ -104,7 +104,10 @@ func TestNotLost(t *testing.T) {
 		err  error
 		want string
 	}{
-		{status.Error(codes.FailedPrecondition, "worker:0 of attempt 0 is no task of the active run"), "worker:0 of attempt 0 is no task of the active run"},
+		{
+			status.Error(codes.FailedPrecondition, "worker:0 of attempt 0 is no task of the active run"),
+			"worker:0 of attempt 0 is no task of the active run",
+		},
 		{status.Error(codes.AlreadyExists, "worker:0 is a member already"), "worker:0 is a member already"},
 		{status.Error(codes.Unavailable, "the driver ends"), lost + "the driver ends"},
 		{nil, lost + "the other side ended, or closed the connection"},
@@ -195,7 +198,8 @@ func TestBroken(t *testing.T) {
 				}
 			})
 			for rank := range all {
-				if !strings.Contains(got[rank], "worker:0") || !strings.Contains(got[rank], "lost the connection to") || got[rank] != got[0] {
+				if !strings.Contains(got[rank], "worker:0") || !strings.Contains(got[rank], "lost the connection to") ||
+					got[rank] != got[0] {
 					t.Errorf("worker:%d says %q, worker:0 %q", rank, got[rank], got[0])
 				}
 			}

@@ -53,7 +53,8 @@ func (m *Member) join(ctx context.Context) error {
 // follow is join without its end. What it begins ends with ctx.
 func (m *Member) follow(ctx context.Context, work *sync.WaitGroup) error {
 	stream, err := m.config.Client.Join(ctx, &clusterpb.GroupMember{
-		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket, Address: m.remote.Addr().String(),
+		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Host: m.config.Host, Socket: m.config.Socket,
+		Address: m.remote.Addr().String(),
 	})
 	if err != nil {
 		return clusterpb.Lost(m.config.Task, err)
@@ -135,12 +136,15 @@ func (m *Member) expect(what string, tasks []string) {
 // progress reports the program's progress to the driver.
 func (m *Member) progress(ctx context.Context) {
 	m.mu.Lock()
-	p := &clusterpb.GroupProgress{Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Calls: m.begun, Calling: m.calling}
+	p := &clusterpb.GroupProgress{
+		Run: m.config.Run, Attempt: m.config.Attempt, Task: m.config.Task, Calls: m.begun, Calling: m.calling,
+	}
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, reporting)
 	defer cancel()
 	if _, err := m.config.Client.Progress(ctx, p); err != nil {
-		m.config.Log.Warn("the driver did not take a report about collective calls; they go on, but an error about a late call may not name this task", "task", m.config.Task, "error", clusterpb.Plain(err))
+		m.config.Log.Warn("the driver did not take a report about collective calls; they go on, "+
+			"but an error about a late call may not name this task", "task", m.config.Task, "error", clusterpb.Plain(err))
 	}
 }
 
@@ -171,7 +175,8 @@ func (m *Member) why(ctx context.Context, err error) string {
 		return answer.GetReason()
 	}
 	if failed != nil && ctx.Err() == nil {
-		m.config.Log.Warn("the driver did not take the report of a failed collective call, as when the run was ended before; %tfcluster status shows the first cause", "task", m.config.Task, "error", clusterpb.Plain(failed))
+		m.config.Log.Warn("the driver did not take the report of a failed collective call, as when the run was ended "+
+			"before; %tfcluster status shows the first cause", "task", m.config.Task, "error", clusterpb.Plain(failed))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +202,8 @@ func (m *Member) connect(ctx context.Context, members []*clusterpb.GroupMember, 
 	m.known = key
 	m.wake()
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("it did not connect within %v", connectTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout,
+		fmt.Errorf("it did not connect within %v", connectTimeout))
 	defer cancel()
 	if err := m.link(ctx, members, key, &cfg); err != nil {
 		return err

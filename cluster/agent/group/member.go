@@ -106,7 +106,8 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	own, err := seg.Map()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the executor of %s cannot make the shared memory of collective calls: %w", cfg.Task, err), seg.Close())
+		return nil, errors.Join(fmt.Errorf("the executor of %s cannot make the shared memory of collective calls: %w",
+			cfg.Task, err), seg.Close())
 	}
 	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
 	m.pending = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
@@ -120,7 +121,8 @@ func Open(ctx context.Context, cfg Config) (*Member, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the sockets for collective calls of %s: %w", cfg.Task, err), own.Close(), seg.Close())
+		return nil, errors.Join(fmt.Errorf("open the sockets for collective calls of %s: %w", cfg.Task, err), own.Close(),
+			seg.Close())
 	}
 	open, end := context.WithCancel(ctx)
 	m.end = end
@@ -179,7 +181,8 @@ func (m *Member) serve(open, ctx context.Context, conn net.Conn) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	if err != nil && open.Err() == nil {
-		m.config.Log.Warn("a connection for collective calls was refused; the tasks go on", "task", m.config.Task, "error", err)
+		m.config.Log.Warn("a connection for collective calls was refused; the tasks go on", "task", m.config.Task,
+			"error", err)
 	}
 	if err != nil || open.Err() != nil { // the deadline of its end may have been removed just now
 		_ = conn.Close()

@@ -51,7 +51,8 @@ func (d driver) GroupedRun(context.Context) (groups.Run, error) {
 func (d driver) serve(t *testing.T) clusterpb.GroupsClient {
 	t.Helper()
 	server := grpc.NewServer()
-	clusterpb.RegisterGroupsServer(server, groups.New(d, func(context.Context, string) (string, error) { return "executor", nil }))
+	clusterpb.RegisterGroupsServer(server,
+		groups.New(d, func(context.Context, string) (string, error) { return "executor", nil }))
 	return serve(t, server)
 }
 
@@ -83,13 +84,17 @@ func open(t *testing.T, hosts ...string) []*Member {
 }
 
 // openWith is open with the RDMA port of each rank, and a function for the notes to the user.
-func openWith(t *testing.T, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
+func openWith(t *testing.T, rdma []*transport.VerbsSettings, note func(rank int, text string),
+	hosts ...string,
+) []*Member {
 	t.Helper()
 	return openAt(t, driver(len(hosts)).serve(t), rdma, note, hosts...)
 }
 
 // openAt is openWith with a client of the driver.
-func openAt(t *testing.T, client clusterpb.GroupsClient, rdma []*transport.VerbsSettings, note func(rank int, text string), hosts ...string) []*Member {
+func openAt(t *testing.T, client clusterpb.GroupsClient, rdma []*transport.VerbsSettings,
+	note func(rank int, text string), hosts ...string,
+) []*Member {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "member")
 	if err != nil {
@@ -113,9 +118,13 @@ func openAt(t *testing.T, client clusterpb.GroupsClient, rdma []*transport.Verbs
 	var all []*Member
 	for rank, host := range hosts {
 		m, err := Open(t.Context(), Config{
-			Run: 1, Task: fmt.Sprintf("worker:%d", rank), Host: host, Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
-			TLS:    &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-			Client: client, Log: slog.New(slog.DiscardHandler), RDMA: rdma[rank], Note: func(text string) { note(rank, text) },
+			Run: 1, Task: fmt.Sprintf("worker:%d", rank), Host: host,
+			Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
+			TLS: &tls.Config{
+				Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+				MinVersion: tls.VersionTLS13,
+			}, Client: client, Log: slog.New(slog.DiscardHandler), RDMA: rdma[rank],
+			Note: func(text string) { note(rank, text) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -198,7 +207,8 @@ func (p *program) call(vector []int32, request string) ([]int32, answer) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	fmt.Fprintf(p.conn, `{"op":"call","type":"int32","reduce":"sum","seconds":20,"size":%d,%s}`+"\n", 4*len(vector), request)
+	fmt.Fprintf(p.conn, `{"op":"call","type":"int32","reduce":"sum","seconds":20,"size":%d,%s}`+
+		"\n", 4*len(vector), request)
 	line, err := p.lines.ReadBytes('\n')
 	var a answer
 	if err == nil {
@@ -257,7 +267,8 @@ func testCalls(t *testing.T, all []*Member) {
 		}
 		rank := int32(p.rank)
 		for i := range int32(20) {
-			if got, a := p.call([]int32{i, rank, 1}, `"kind":"all_reduce"`); fmt.Sprint(got) != fmt.Sprint([]int32{i * n, n * (n - 1) / 2, n}) {
+			if got, a := p.call([]int32{i, rank, 1}, `"kind":"all_reduce"`); fmt.Sprint(got) !=
+				fmt.Sprint([]int32{i * n, n * (n - 1) / 2, n}) {
 				t.Errorf("call %d of rank %d: %v, %+v", i, rank, got, a)
 				return
 			}
@@ -265,10 +276,12 @@ func testCalls(t *testing.T, all []*Member) {
 		if got, a := p.call([]int32{rank}, fmt.Sprintf(`"kind":"broadcast","root":%d`, n-1)); len(got) != 1 || got[0] != n-1 {
 			t.Errorf("broadcast: %v, %+v", got, a)
 		}
-		if got, a := p.call([]int32{rank, rank}, `"kind":"all_gather"`); len(got) != int(2*n) || got[2*n-1] != n-1 || got[0] != 0 {
+		if got, a := p.call([]int32{rank, rank}, `"kind":"all_gather"`); len(got) != int(2*n) || got[2*n-1] != n-1 ||
+			got[0] != 0 {
 			t.Errorf("all_gather: %v, %+v", got, a)
 		}
-		if _, a := p.call(nil, `"kind":"no such call"`); a.Op != "failed" || !a.Again || !strings.Contains(a.Reason, "no such call") {
+		if _, a := p.call(nil, `"kind":"no such call"`); a.Op != "failed" || !a.Again ||
+			!strings.Contains(a.Reason, "no such call") {
 			t.Errorf("%+v", a)
 		}
 		if _, a := p.call(nil, `"kind":"all_reduce"`); a.Op != "done" {
@@ -311,7 +324,9 @@ func TestWithoutKey(t *testing.T) {
 		t.Errorf("a program without the key got %+v", a)
 	}
 	path, _ := all[0].Socket()
-	for _, line := range []string{`{"op":"peer","key":"wrong","rank":1}`, `{"op":"peer"}`, `{}`, "\x00", strings.Repeat("x", maxHello+2)} {
+	for _, line := range []string{
+		`{"op":"peer","key":"wrong","rank":1}`, `{"op":"peer"}`, `{}`, "\x00", strings.Repeat("x", maxHello+2),
+	} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)

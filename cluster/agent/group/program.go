@@ -39,7 +39,8 @@ func readHello(conn io.Reader) (hello, error) {
 			break
 		}
 		if line = append(line, b[0]); len(line) > maxHello {
-			return hello{}, fmt.Errorf("its first line is longer than %d bytes, so it is not from a tfcluster of this version", maxHello)
+			return hello{}, fmt.Errorf("its first line is longer than %d bytes, so it is not from a tfcluster of this version",
+				maxHello)
 		}
 	}
 	var h hello
@@ -152,7 +153,9 @@ func (m *Member) greet(out *jsonlines.Writer, group *collective.Group) error {
 	slices.Sort(ranks)
 	for _, rank := range ranks {
 		s := segments[rank]
-		a := answer{Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots}
+		a := answer{
+			Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots,
+		}
 		if err := out.Write(a, s.File()); err != nil {
 			return err
 		}
@@ -165,7 +168,8 @@ func (m *Member) greet(out *jsonlines.Writer, group *collective.Group) error {
 
 // kinds has the kinds of calls by their names.
 var kinds = map[string]collective.Kind{
-	"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather, "exchange": collective.Exchange,
+	"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather,
+	"exchange": collective.Exchange,
 }
 
 // call makes one call of the program.
@@ -209,7 +213,8 @@ func (m *Member) call(ctx context.Context, group *collective.Group, r request, l
 
 // invalid reports whether only a defect of tfcluster causes this error of a collective call.
 func invalid(err error) bool {
-	return slices.ContainsFunc([]error{collective.ErrInvalid, transport.ErrProtocol, reduce.ErrVectors}, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc([]error{collective.ErrInvalid, transport.ErrProtocol, reduce.ErrVectors},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // count records that the program has begun or ended a call.

@@ -209,7 +209,8 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 		}
 		z.Close()
 		if started || ctx.Err() != nil {
-			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on that host)", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
+			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on "+
+				"that host)", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
 		}
 		// It was ending already: the next iteration starts another.
 	}

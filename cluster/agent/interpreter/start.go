@@ -97,10 +97,12 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err),
+				strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
-			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again", programOf(want), bindTimeout)
+			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again",
+				programOf(want), bindTimeout)
 		case <-ctx.Done():
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, ctx.Err()
@@ -115,7 +117,8 @@ func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 	cmd := exec.Command(forking.ThisProgram, forking.GuardCommand)
 	cmd.Args[0] = "tfcluster"
 	if want.GetPlain() {
-		cmd.Args = append(cmd.Args, forking.ThisProgram, forking.ForkerCommand, "--socket", socket, "--python", want.GetPython())
+		cmd.Args = append(cmd.Args, forking.ThisProgram, forking.ForkerCommand, "--socket", socket, "--python",
+			want.GetPython())
 		return cmd
 	}
 	path := want.GetPython()
@@ -211,7 +214,8 @@ func checkPeer(conn *net.UnixConn) error {
 		return err
 	}
 	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("the socket of the Python that tasks are forked from belongs to another user, uid %d: end that process", peer.Uid)
+		return fmt.Errorf(
+			"the socket of the Python that tasks are forked from belongs to another user, uid %d: end that process", peer.Uid)
 	}
 	return nil
 }

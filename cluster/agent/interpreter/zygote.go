@@ -88,8 +88,8 @@ type zygote struct {
 // NewZygote returns a zygote that uses and closes conn.
 func NewZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
-		conn: conn, out: jsonlines.NewWriter(conn, spawnTimeout), ready: make(chan struct{}), Gone: make(chan struct{}), retired: make(chan struct{}),
-		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan ExitStatus{},
+		conn: conn, out: jsonlines.NewWriter(conn, spawnTimeout), ready: make(chan struct{}), Gone: make(chan struct{}),
+		retired: make(chan struct{}), spawning: map[string]chan zygoteMessage{}, exits: map[string]chan ExitStatus{},
 	}
 	if peer, err := peerOf(conn); err == nil {
 		z.pid, z.mark = int(peer.Pid), markOf(int(peer.Pid))
@@ -175,15 +175,17 @@ func parsePython(raw json.RawMessage) *clusterpb.Python {
 		return &clusterpb.Python{Error: "the zygote's description of Python cannot be read: " + err.Error()}
 	}
 	return &clusterpb.Python{
-		Executable: described.Executable, Version: described.Version, Tensorflow: described.TensorFlow, Keras: described.Keras,
-		Cloudpickle: described.Cloudpickle, Nccl: described.NCCL, Error: described.Error, ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
+		Executable: described.Executable, Version: described.Version, Tensorflow: described.TensorFlow,
+		Keras: described.Keras, Cloudpickle: described.Cloudpickle, Nccl: described.NCCL, Error: described.Error,
+		ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
 	}
 }
 
 // Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes
 // them.
 func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, fmt.Errorf("it did not answer within %v, because the host is overloaded or that process is stopped", spawnTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout,
+		fmt.Errorf("it did not answer within %v, because the host is overloaded or that process is stopped", spawnTimeout))
 	defer cancel()
 	p := &Process{Zygote: z, ID: request.ID, Exited: make(chan ExitStatus, 1)}
 	reply := make(chan zygoteMessage, 1)
@@ -213,7 +215,8 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 	case <-ctx.Done():
 		z.forget(request.ID)
 		_ = z.kill(request.ID, int(unix.SIGKILL)) // in case it is forked later
-		return nil, fmt.Errorf("the process that tasks are forked from (the zygote) did not start this task: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("the process that tasks are forked from (the zygote) did not start this task: %w",
+			context.Cause(ctx))
 	}
 }
 

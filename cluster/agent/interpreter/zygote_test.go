@@ -97,7 +97,8 @@ func TestCurrentOfADeadZygote(t *testing.T) {
 	}
 }
 
-// TestPartOfARequest: the connection to a zygote that took a part of a request is closed, so that nothing follows the part.
+// TestPartOfARequest: the connection to a zygote that took a part of a request is closed, so that
+// nothing follows the part.
 func TestPartOfARequest(t *testing.T) {
 	t.Parallel()
 	conn, peer := connected(t)

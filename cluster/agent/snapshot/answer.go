@@ -48,10 +48,13 @@ func (f *answerFrame) UnmarshalJSON(raw []byte) error {
 // stacks returns the threads within the limits of a snapshot.
 func (a *Answer) stacks() (threads []*clusterpb.ThreadStack, leftOut int32) {
 	for _, t := range a.Threads {
-		s := &clusterpb.ThreadStack{Id: t.ID, NativeId: t.NativeID, Name: oneLine(t.Name, maxName), Main: t.Main, FramesLeftOut: max(0, t.LeftOut)}
+		s := &clusterpb.ThreadStack{
+			Id: t.ID, NativeId: t.NativeID, Name: oneLine(t.Name, maxName), Main: t.Main, FramesLeftOut: max(0, t.LeftOut),
+		}
 		for _, f := range t.Frames {
 			s.Frames = append(s.Frames, &clusterpb.Frame{
-				Function: oneLine(f.function, maxName), File: oneLine(f.file, maxFile), Line: max(0, f.line), Code: oneLine(f.code, maxCode),
+				Function: oneLine(f.function, maxName), File: oneLine(f.file, maxFile), Line: max(0, f.line),
+				Code: oneLine(f.code, maxCode),
 			})
 		}
 		threads = append(threads, s)

@@ -12,7 +12,8 @@ import (
 
 // faulthandlerHead matches the line before the frames of a thread; Python 3.14 adds the thread's name.
 var faulthandlerHead = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:Current thread|Thread) 0x([0-9a-fA-F]{1,16})(?: \[(.*)\])? \(most recent call first\):$`)
+	return regexp.MustCompile(
+		`^(?:Current thread|Thread) 0x([0-9a-fA-F]{1,16})(?: \[(.*)\])? \(most recent call first\):$`)
 })
 
 // faulthandlerFrame matches the line of a frame. Quotes in it are not escaped: the last one ends the file.
@@ -75,7 +76,9 @@ func parseFrame(line string) *clusterpb.Frame {
 	if err != nil {
 		number = 0 // ???
 	}
-	return &clusterpb.Frame{File: oneLine(unescape(m[1]), maxFile), Line: int32(number), Function: oneLine(unescape(m[3]), maxName)}
+	return &clusterpb.Frame{
+		File: oneLine(unescape(m[1]), maxFile), Line: int32(number), Function: oneLine(unescape(m[3]), maxName),
+	}
 }
 
 // unescape decodes the characters that faulthandler writes as \xHH, \uHHHH or \UHHHHHHHH: all

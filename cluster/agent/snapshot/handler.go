@@ -86,7 +86,8 @@ func (h *handler) stacks(ctx context.Context, snapshot *clusterpb.Snapshot) erro
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
-		return errors.New("the task has not set up faulthandler, which writes stacks: it has not begun yet, or runs no Python")
+		return errors.New(
+			"the task has not set up faulthandler, which writes stacks: it has not begun yet, or runs no Python")
 	}
 	if err := h.check(); err != nil {
 		return err
@@ -132,16 +133,19 @@ func (h *handler) check() error {
 		return fmt.Errorf("the file for its stacks cannot be read: %w", err)
 	}
 	if theirs, err := os.Stat(descriptorPath(h.pid, h.of.Descriptor)); err != nil || !os.SameFile(ours, theirs) {
-		return fmt.Errorf("the program has closed descriptor %d, to which its stacks are written: ask with --native (py-spy)", h.of.Descriptor)
+		return fmt.Errorf("the program has closed descriptor %d, to which its stacks are written: ask with --native (py-spy)",
+			h.of.Descriptor)
 	}
 	does, ok := proc.Signal(h.pid, h.of.Thread, h.of.Signal)
 	switch {
 	case !ok:
 		return errors.New("the thread that writes the stacks has ended: ask with --native (py-spy)")
 	case !does.Caught:
-		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks: ask with --native (py-spy)", h.of.Signal)
+		return fmt.Errorf("the program has replaced the handler of signal %d, which writes its stacks: "+
+			"ask with --native (py-spy)", h.of.Signal)
 	case does.Pending || does.Blocked:
-		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet, because it waits for a disk or device, is stopped or blocks that signal: ask again when that is over", h.of.Signal)
+		return fmt.Errorf("the thread that writes its stacks has not handled an earlier signal %d yet, "+
+			"because it waits for a disk or device, is stopped or blocks that signal: ask again when that is over", h.of.Signal)
 	}
 	return nil
 }
@@ -163,7 +167,8 @@ func (h *handler) await(ctx context.Context) error {
 		case file.Size() > 0 && !does.Pending && !does.Blocked:
 			return nil
 		case late && (does.Pending || does.Blocked):
-			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, so it cannot handle the signal: ask again when that is over")
+			return errors.New("the thread that writes the stacks is stopped, or waits for a disk or device, " +
+				"so it cannot handle the signal: ask again when that is over")
 		case late:
 			return errors.New("faulthandler wrote no stacks: ask again, or with --native, which py-spy answers")
 		}

@@ -37,7 +37,10 @@ func TestRegister(t *testing.T) {
 		{"SIGKILL", os.Getpid(), Registration{Signal: 9, Descriptor: ours}, "not one of the real-time signals"},
 		{"no signal", os.Getpid(), Registration{Signal: 65, Descriptor: ours}, "not one of the real-time signals"},
 		{"another memory file", os.Getpid(), Registration{Signal: 37, Descriptor: other}, "is not /memfd:tfcluster-stacks"},
-		{"a file on disk", os.Getpid(), Registration{Signal: 37, Descriptor: int(file.Fd())}, "is not /memfd:tfcluster-stacks"},
+		{"a file on disk", os.Getpid(), Registration{
+			Signal:     37,
+			Descriptor: int(file.Fd()),
+		}, "is not /memfd:tfcluster-stacks"},
 		{"no descriptor", os.Getpid(), Registration{Signal: 37, Descriptor: -1}, "is not /memfd:tfcluster-stacks"},
 		{"no process", 0, Registration{Signal: 37, Descriptor: ours}, "is not /memfd:tfcluster-stacks"},
 	} {
@@ -59,7 +62,8 @@ func TestHandlerOfNoThread(t *testing.T) {
 	}
 	memory := os.NewFile(uintptr(fd), "memory")
 	defer memory.Close()
-	child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"}, &os.ProcAttr{Files: []*os.File{nil, nil, nil, memory}})
+	child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"},
+		&os.ProcAttr{Files: []*os.File{nil, nil, nil, memory}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func Native(ctx context.Context, pid int, folder string) (string, error) {
 		first, _, _ := strings.Cut(strings.TrimSpace(problem.kept.String()), "\n")
 		// The advice of py-spy is sudo, which containers rarely have.
 		if strings.Contains(strings.ToLower(first), "permission denied") {
-			first = "it may not look at the task: the executors' containers need the capability SYS_PTRACE, or kernel.yama.ptrace_scope=0"
+			first = "it may not look at the task: the executors' containers need the capability SYS_PTRACE, " +
+				"or kernel.yama.ptrace_scope=0"
 		}
 		return "", fmt.Errorf("py-spy: %s", cmp.Or(oneLine(first, maxCommand), err.Error()))
 	}

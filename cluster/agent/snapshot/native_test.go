@@ -16,7 +16,10 @@ func TestNative(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, script, want, problem string }{
 		{"works", `echo "$@"`, "dump --native --pid 4711\n", ""},
-		{"is refused", "echo 'Error: Permission Denied: try again with sudo' >&2; echo more >&2; exit 1", "", "py-spy: it may not look at the task: the executors' containers need the capability SYS_PTRACE, or kernel.yama.ptrace_scope=0"},
+		{
+			"is refused", "echo 'Error: Permission Denied: try again with sudo' >&2; echo more >&2; exit 1", "", "py-spy: it " +
+				"may not look at the task: the executors' containers need the capability SYS_PTRACE, or kernel.yama.ptrace_scope=0",
+		},
 		{"says nothing", "exit 3", "", "py-spy: exit status 3"},
 		{"hangs", "exec sleep 600", "", "py-spy did not end in time: ask again, or without --native"},
 		{"writes more than is kept", "yes | head -c 1000000", strings.Repeat("y\n", maxNative/2) + "…", ""},
@@ -49,7 +52,8 @@ func TestPySpy(t *testing.T) {
 	if _, err := exec.LookPath("py-spy"); err != nil {
 		t.Skip("missing: py-spy (pip install py-spy)")
 	}
-	python := exec.Command("python3", "-c", "import time\ndef waits(): time.sleep(600)\nprint('ready', flush=True)\nwaits()")
+	python := exec.Command("python3", "-c",
+		"import time\ndef waits(): time.sleep(600)\nprint('ready', flush=True)\nwaits()")
 	out, err := python.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

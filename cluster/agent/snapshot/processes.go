@@ -83,7 +83,8 @@ func (r reading) competes() bool {
 			time.Sleep(looksApart)
 		}
 		most := time.Duration(hardlyRuns * float64(time.Since(r.at)))
-		if slices.ContainsFunc(proc.Threads(r.pid), func(t proc.Thread) bool { return t.State == running && t.CPU-before[t.ID] < most }) {
+		if slices.ContainsFunc(proc.Threads(r.pid),
+			func(t proc.Thread) bool { return t.State == running && t.CPU-before[t.ID] < most }) {
 			return true
 		}
 	}
@@ -127,8 +128,9 @@ func describe(s *clusterpb.Snapshot, when, first, last reading) {
 // process returns the state of a process of a task.
 func process(pid int, stat proc.Stat, main proc.Thread, percent float32) *clusterpb.ProcessState {
 	return &clusterpb.ProcessState{
-		Pid: int32(pid), Parent: int32(stat.Parent), Command: oneLine(proc.Command(pid), maxCommand), State: main.State, WaitChannel: oneLine(main.WaitChannel, maxName),
-		CpuPercent: percent, RssBytes: stat.RSS, Threads: int32(stat.Threads),
+		Pid: int32(pid), Parent: int32(stat.Parent), Command: oneLine(proc.Command(pid), maxCommand), State: main.State,
+		WaitChannel: oneLine(main.WaitChannel, maxName), CpuPercent: percent, RssBytes: stat.RSS,
+		Threads: int32(stat.Threads),
 	}
 }
 

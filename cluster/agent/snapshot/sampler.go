@@ -127,7 +127,9 @@ func (s *Sampler) Take(ctx context.Context, pid int) *clusterpb.Snapshot {
 
 // fromPython adds the stacks that the task's own thread takes. Otherwise it returns the reason, and reports whether a
 // thread seems to hold the GIL in native code.
-func (s *Sampler) fromPython(ctx context.Context, first reading, snapshot *clusterpb.Snapshot) (problem string, held bool) {
+func (s *Sampler) fromPython(ctx context.Context, first reading,
+	snapshot *clusterpb.Snapshot,
+) (problem string, held bool) {
 	select {
 	case <-s.answers: // to a question of a snapshot that has ended
 		s.pending = false
@@ -153,9 +155,11 @@ func (s *Sampler) fromPython(ctx context.Context, first reading, snapshot *clust
 			switch competes := first.competes(); {
 			case len(s.answers) > 0:
 			case !competes:
-				return fmt.Sprintf("Python did not answer within %s, as when a thread holds the GIL in native code", answerWait), true
+				return fmt.Sprintf("Python did not answer within %s, as when a thread holds the GIL in native code",
+					answerWait), true
 			case time.Since(began) >= busyWait:
-				return fmt.Sprintf("Python did not answer within %s: its threads compete for the GIL, or for a core", busyWait), false
+				return fmt.Sprintf("Python did not answer within %s: its threads compete for the GIL, or for a core",
+					busyWait), false
 			}
 		}
 	}

@@ -38,7 +38,9 @@ func TestSplitter(t *testing.T) {
 		{"crlf in pieces", []string{"a\r", "\nb"}, []Frame{line("a"), line("b")}},
 		{"a bar's last frame", []string{"1\r"}, []Frame{bar("1")}},
 		{"not text", []string{"a\xffb\n"}, []Frame{line("a\uFFFDb")}},
-		{"Keras' bar", []string{"\r1/2 \x1b[32m━\x1b[0m" + strings.Repeat("\b", 5), "\b\r2/2 \x1b[32m━━\x1b[0m  \n"}, []Frame{bar(""), bar("1/2 \x1b[32m━\x1b[0m"), line("2/2 \x1b[32m━━\x1b[0m")}},
+		{"Keras' bar", []string{"\r1/2 \x1b[32m━\x1b[0m" + strings.Repeat("\b", 5), "\b\r2/2 \x1b[32m━━\x1b[0m  \n"}, []Frame{
+			bar(""), bar("1/2 \x1b[32m━\x1b[0m"), line("2/2 \x1b[32m━━\x1b[0m"),
+		}},
 		{"a rune in pieces", []string{"\xc3", "\xbc\n"}, []Frame{line("ü")}},
 	}
 	for _, test := range tests {

@@ -22,7 +22,8 @@ func drain(t *testing.T, l *Log) (lines int, lost uint64, end bool) {
 	t.Helper()
 	for b := l.batch(); b != nil; b = l.batch() {
 		for i, line := range b.GetLines() {
-			if want := b.GetFirst() + uint64(i); line.GetSeq() != want || !strings.HasPrefix(line.GetText(), fmt.Sprintf("%d ", want)) {
+			if want := b.GetFirst() + uint64(i); line.GetSeq() != want ||
+				!strings.HasPrefix(line.GetText(), fmt.Sprintf("%d ", want)) {
 				t.Fatalf("line %d of a batch from %d: seq %d, %.20q", i, b.GetFirst(), line.GetSeq(), line.GetText())
 			}
 		}

@@ -24,7 +24,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lifecycle.ReplaceExecutor:
-			c.replace(a.Exec)
+			c.replace(a.Exec, a.Elsewhere)
 			if o, ok := c.execs.pendingFiles[a.Exec]; ok {
 				c.sweep(o.run) // its unsent files are lost
 			}

@@ -76,7 +76,8 @@ func (c *Coordinator) publishAddress(ctx context.Context, before string) error {
 	mover, ok := c.reserved.alloc.(cluster.AddressPublisher)
 	if !ok {
 		c.post(func() {
-			c.noteOnce(words + ": agents cannot be told; their executors are replaced when they have been silent for too long, or by reset --hard")
+			c.noteOnce(words +
+				": agents cannot be told; their executors are replaced when they have been silent for too long, or by reset --hard")
 		})
 		return nil
 	}

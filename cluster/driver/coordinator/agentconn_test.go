@@ -19,8 +19,13 @@ func TestSpoke(t *testing.T) {
 		{"an agent that is killed", []time.Duration{time.Second, 2 * time.Second}, 2500 * time.Millisecond, true},
 		{"killed at once", nil, time.Second, true},
 		{"a network that fails", []time.Duration{time.Second}, 16 * time.Second, false},
-		{"a driver that was stopped", []time.Duration{time.Second, 21 * time.Second, 21 * time.Second}, 21 * time.Second, false},
-		{"killed long after that", []time.Duration{20 * time.Second, 22 * time.Second, 24 * time.Second, 26 * time.Second, 28 * time.Second, 30*time.Second + 1}, 31 * time.Second, true},
+		{
+			"a driver that was stopped", []time.Duration{time.Second, 21 * time.Second, 21 * time.Second}, 21 *
+				time.Second, false,
+		},
+		{"killed long after that", []time.Duration{
+			20 * time.Second, 22 * time.Second, 24 * time.Second, 26 * time.Second, 28 * time.Second, 30*time.Second + 1,
+		}, 31 * time.Second, true},
 	} {
 		a := newAgentConn("0")
 		joined := a.heard

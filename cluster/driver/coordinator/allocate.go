@@ -90,7 +90,8 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 				how, why := c.finalStatus(c.lc.ReleaseReason())
 				err = errors.Join(err, a.alloc.Release(c.working, how, why))
 			case c.cfg.Recovered.Saved != nil: // nobody will know of it when this driver is gone
-				c.reserved.lastNote = "warning: the executors that an earlier driver reserved were not released, because the engine did not answer; it ends them when it hears nothing from them"
+				c.reserved.lastNote = "warning: the executors that an earlier driver reserved were not released, " +
+					"because the engine did not answer; it ends them when it hears nothing from them"
 			}
 			return true, err
 		case a := <-answers:
@@ -134,7 +135,8 @@ func (c *Coordinator) recovered() {
 // ask calls the engine for allocate.
 func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) (cluster.Allocation, error) {
 	req := cluster.Request{
-		Cluster: c.cfg.Name, Identity: c.cfg.Authority.ID(), Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
+		Cluster: c.cfg.Name, Identity: c.cfg.Authority.ID(), Executors: execs, Reserve: c.cfg.Request,
+		AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
 		Waiting: func(why string) {
 			c.post(func() {
 				for _, e := range execs {
@@ -164,11 +166,13 @@ func (c *Coordinator) allocationFailed(ctx context.Context, err error) error {
 
 // ReserveFailure returns the failure of a reservation that err of the engine has ended.
 func ReserveFailure(err error) *clusterpb.Failure {
-	return &clusterpb.Failure{Kind: "engine", Summary: err.Error(), Remedy: lifecycle.ReserveRemedy(err.Error()), ExitCode: 69}
+	return &clusterpb.Failure{
+		Kind: "engine", Summary: err.Error(), Remedy: lifecycle.ReserveRemedy(err.Error()), ExitCode: 69,
+	}
 }
 
-// allocationFailure returns the failure of an allocation. A driver that cannot take over the executors of an earlier one
-// gives the cluster up, unless the engine does not answer.
+// allocationFailure returns the failure of an allocation. A driver that cannot take over the executors of an earlier
+// one gives the cluster up, unless the engine does not answer.
 func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 	f := ReserveFailure(err)
 	switch {
@@ -177,9 +181,11 @@ func (c *Coordinator) allocationFailure(err error) *clusterpb.Failure {
 		f.Summary, f.Remedy = fmt.Sprintf("cluster %s is not taken over yet: %v", c.cfg.Name, err), ""
 	default:
 		f.Summary = fmt.Sprintf("cluster %s cannot be taken over and is given up: %v", c.cfg.Name, err)
-		f.Remedy = "%tfcluster reserve makes another; the executors of this one end when no driver has come for the time of --idle"
+		f.Remedy = "%tfcluster reserve makes another; the executors of this one end when no driver has come for the " +
+			"time of --idle"
 		if c.cfg.Request.GetIdleMillis() == 0 {
-			f.Remedy = fmt.Sprintf("%%tfcluster reserve makes another; --idle never keeps the executors of this one: end their processes \"tfcluster agent\", or %s, in which they run", c.cfg.Recovered.Allocation)
+			f.Remedy = fmt.Sprintf("%%tfcluster reserve makes another; --idle never keeps the executors of this one: "+
+				"end their processes \"tfcluster agent\", or %s, in which they run", c.cfg.Recovered.Allocation)
 		}
 	}
 	return f
@@ -205,9 +211,9 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	c.handle(e)
 }
 
-// replace asks the engine for another executor; an error is handled as a loss.
-func (c *Coordinator) replace(id cluster.ExecutorID) {
-	attempt := c.lc.Executor(id).Attempt
+// replace asks the engine for another executor; an error is handled as a loss. elsewhere asks for another host.
+func (c *Coordinator) replace(id cluster.ExecutorID, elsewhere bool) {
+	attempt, host := c.lc.Executor(id).Attempt, c.lc.Executor(id).Host
 	if conn := c.execs.agents[id]; conn != nil {
 		conn.close("its executor is replaced")
 		delete(c.execs.agents, id)
@@ -221,6 +227,9 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 		case <-c.reserved.allocated:
 		case <-ctx.Done():
 			return // nothing was granted
+		}
+		if chooser, ok := c.reserved.alloc.(cluster.HostAvoider); ok && elsewhere {
+			chooser.AvoidHost(ctx, id, host)
 		}
 		if err := c.reserved.alloc.Replace(ctx, id); err != nil {
 			c.post(func() {
@@ -304,8 +313,10 @@ func (c *Coordinator) saveState() {
 	defer func() {
 		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
 	}()
-	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
-		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " + withLimit(err.Error())
+	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun,
+		c.clients.detached); err != nil {
+		text := "the cluster's state could not be saved, so a driver that dies now cannot be replaced: " +
+			withLimit(err.Error())
 		c.noteOnce(text)
 	}
 	c.writeHistory(false)
@@ -320,8 +331,10 @@ func (c *Coordinator) writeHistory(over bool) {
 	if k, ok := c.reserved.alloc.(cluster.ApplicationHistory); ok {
 		places = k.LogLocations()
 	}
-	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.releaseReason); err != nil {
-		c.log.Warn("history and logs may lack this cluster after its end, because a file could not be written; the cluster goes on", "err", err)
+	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over,
+		c.reserved.releaseReason); err != nil {
+		c.log.Warn("history and logs may lack this cluster after its end, because a file could not be written; "+
+			"the cluster goes on", "err", err)
 	}
 }
 

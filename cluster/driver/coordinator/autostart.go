@@ -103,10 +103,12 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 			c.handle(lifecycle.ShutdownRequested{Reason: c.runs.startError})
 			return
 		case fresh != nil:
-			why, _, _ := strings.Cut(strings.TrimPrefix(status.Convert(fresh).Message(), fmt.Sprintf("--resume=%d: ", before)), "; ")
+			why, _, _ := strings.Cut(strings.TrimPrefix(status.Convert(fresh).Message(), fmt.Sprintf("--resume=%d: ", before)),
+				"; ")
 			c.note(fmt.Sprintf("run %d begins from the start: %s", c.runs.lastRun, why), true)
 		case before > 0:
-			c.note(fmt.Sprintf("run %d was interrupted by the driver's death; run %d continues from its last checkpoint", before, c.runs.lastRun), true)
+			c.note(fmt.Sprintf("run %d was interrupted by the driver's death; run %d continues from its last checkpoint", before,
+				c.runs.lastRun), true)
 		}
 		c.clients.detached = c.cfg.Begin != nil || c.cfg.Recovered.Detached // it goes on without clients
 		c.saveState()
@@ -127,7 +129,8 @@ func (c *Coordinator) sayAwaited(ctx context.Context, before int32) {
 		}
 		if len(tasks) > 0 {
 			slices.Sort(tasks)
-			c.note(fmt.Sprintf("run %d was interrupted by the driver's death: waiting for the last files of %s, up to %v", before, strings.Join(tasks, ", "), filesLimit), true)
+			c.note(fmt.Sprintf("run %d was interrupted by the driver's death: waiting for the last files of %s, up to %v",
+				before, strings.Join(tasks, ", "), filesLimit), true)
 			c.subs.wake()
 		}
 	})
@@ -140,7 +143,8 @@ func (c *Coordinator) cannotContinue(before int32, why string) {
 	if step := errtext.RemedyForLimit(why, " on the driver's host"); step != "" {
 		next = step + "; then " + next
 	}
-	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why, next), true)
+	c.note(fmt.Sprintf("run %d was interrupted by the driver's death and could not be restarted: %s; %s", before, why,
+		next), true)
 	if rec := c.runs.find(before); rec != nil && results.Interrupted(rec.status) { // for the cells that wait for it
 		f := rec.status.GetFailure()
 		f.Summary = "the cluster's driver died during the run, and it could not be continued: " + why
@@ -169,7 +173,8 @@ func (c *Coordinator) startResumed(ctx context.Context, req *clusterpb.StartRequ
 		if gone := c.call(ctx, func() {
 			// Otherwise a client has started a run meanwhile, or the cluster is being released.
 			if again = c.lc.State() == lifecycle.Ready && !c.lc.Busy() && !c.runs.planning; again {
-				c.noteOnce(fmt.Sprintf("run %d was interrupted by the driver's death and cannot be continued yet: %s; this is tried again for %v", before, status.Convert(err).Message(), resumeLimit))
+				c.noteOnce(fmt.Sprintf("run %d was interrupted by the driver's death and cannot be continued yet: %s; "+
+					"this is tried again for %v", before, status.Convert(err).Message(), resumeLimit))
 				c.subs.wake()
 			}
 		}); gone != nil || !again {
@@ -188,7 +193,9 @@ func (c *Coordinator) startResumed(ctx context.Context, req *clusterpb.StartRequ
 
 // continuation returns the start of the run that continues an interrupted one, with the
 // restarts that are left: the driver's death counts as one.
-func (c *Coordinator) continuation(ctx context.Context, req *clusterpb.StartRequest, before int32) (*clusterpb.StartRequest, error) {
+func (c *Coordinator) continuation(ctx context.Context, req *clusterpb.StartRequest,
+	before int32,
+) (*clusterpb.StartRequest, error) {
 	further := proto.CloneOf(req)
 	return further, c.call(ctx, func() {
 		if rec := c.runs.find(before); rec != nil {
@@ -221,7 +228,9 @@ func (c *Coordinator) awaitAutoStart(ctx context.Context) error {
 
 // awaitTakeover has a start wait until the executors of an earlier driver have joined again or
 // were replaced, and reports which are missing.
-func (c *Coordinator) awaitTakeover(ctx context.Context, req *clusterpb.StartRequest, show func(*clusterpb.StartUpdate) error) error {
+func (c *Coordinator) awaitTakeover(ctx context.Context, req *clusterpb.StartRequest,
+	show func(*clusterpb.StartUpdate) error,
+) error {
 	if c.cfg.Recovered.Saved == nil {
 		return nil
 	}
@@ -229,7 +238,8 @@ func (c *Coordinator) awaitTakeover(ctx context.Context, req *clusterpb.StartReq
 	var run *clusterpb.RunStatus
 	return c.until(ctx, func() bool {
 		run = &clusterpb.RunStatus{
-			Id: c.runs.lastRun + 1, State: lifecycle.RunWaiting.String(), Program: req.GetProgram().GetName(), Waiting: c.lc.Missing(), Seconds: time.Since(began).Seconds(),
+			Id: c.runs.lastRun + 1, State: lifecycle.RunWaiting.String(), Program: req.GetProgram().GetName(),
+			Waiting: c.lc.Missing(), Seconds: time.Since(began).Seconds(),
 		}
 		return c.lc.State() != lifecycle.Reserving
 	}, func() error { return show(&clusterpb.StartUpdate{Run: run}) })

@@ -23,19 +23,23 @@ func TestFollowCutOff(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, false, func(cfg *Config) {
 		cfg.Recovered.Saved, cfg.LastRun = []byte("null"), 1
-		cfg.Begin = &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+		cfg.Begin = &clusterpb.StartRequest{
+			Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+		}
 		if err := os.MkdirAll(rundir.Dir(cfg.Dir, 1), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	})
 	heard, enough := make(chan int32, 1), errors.New("enough")
-	stream := &sentUntil[clusterpb.RunUpdate]{sent[clusterpb.RunUpdate]{ctx: within(t)}, func(u *clusterpb.RunUpdate) error {
-		if u.GetStatus() == nil {
-			return nil
-		}
-		heard <- u.GetStatus().GetId()
-		return enough
-	}}
+	stream := &sentUntil[clusterpb.RunUpdate]{
+		sent[clusterpb.RunUpdate]{ctx: within(t)}, func(u *clusterpb.RunUpdate) error {
+			if u.GetStatus() == nil {
+				return nil
+			}
+			heard <- u.GetStatus().GetId()
+			return enough
+		},
+	}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- c.Control().(*control).Follow(&clusterpb.FollowRequest{Show: "all", Burst: 1}, stream)
@@ -55,7 +59,9 @@ func TestFollowCutOff(t *testing.T) {
 // again, is not shown as its run.
 func TestStatusYetToBegin(t *testing.T) {
 	t.Parallel()
-	again := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	again := &clusterpb.StartRequest{
+		Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+	}
 	once := &clusterpb.StartRequest{Program: again.GetProgram()}
 	for name, tt := range map[string]struct {
 		saved   []byte
@@ -124,7 +130,9 @@ func (s *sentUntil[T]) Send(u *T) error { return s.until(u) }
 // follows it hears of that one. The cluster stays behind it.
 func TestRunGoesOn(t *testing.T) {
 	t.Parallel()
-	start := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	start := &clusterpb.StartRequest{
+		Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+	}
 	for name, tt := range map[string]struct {
 		startRun   int32
 		record     *clusterpb.RunStatus
@@ -133,12 +141,22 @@ func TestRunGoesOn(t *testing.T) {
 		left       int32
 		note       string
 	}{
-		"from the start":      {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 1, StartedUnix: 1}, false, 2, 1, "run 2 begins from the start: run 1 has left no checkpoint"},
-		"from its checkpoint": {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, StartedUnix: 1}, true, 2, 2, "run 1 was interrupted by the driver's death; run 2 continues from its last checkpoint"},
-		"not recorded":        {1, nil, false, 2, 2, "run 2 begins from the start: run 1 has left no checkpoint"},
-		"no restart is left":  {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 3, StartedUnix: 1}, false, 1, 0, ""},
-		"had ended":           {1, &clusterpb.RunStatus{State: "failed", MaxRestarts: 3, StartedUnix: 1, EndedUnix: 2}, false, 1, 0, ""},
-		"of an earlier run":   {7, &clusterpb.RunStatus{State: "running", StartedUnix: 1}, false, 1, 0, ""},
+		"from the start": {
+			1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 1, StartedUnix: 1}, false, 2, 1,
+			"run 2 begins from the start: run 1 has left no checkpoint",
+		},
+		"from its checkpoint": {
+			1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, StartedUnix: 1}, true, 2, 2,
+			"run 1 was interrupted by the driver's death; run 2 continues from its last checkpoint",
+		},
+		"not recorded": {1, nil, false, 2, 2, "run 2 begins from the start: run 1 has left no checkpoint"},
+		"no restart is left": {
+			1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 3, StartedUnix: 1}, false, 1, 0, "",
+		},
+		"had ended": {
+			1, &clusterpb.RunStatus{State: "failed", MaxRestarts: 3, StartedUnix: 1, EndedUnix: 2}, false, 1, 0, "",
+		},
+		"of an earlier run": {7, &clusterpb.RunStatus{State: "running", StartedUnix: 1}, false, 1, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,18 +178,20 @@ func TestRunGoesOn(t *testing.T) {
 			})
 			enough := errors.New("enough")
 			heard, notes := make(chan *clusterpb.RunStatus, 1), ""
-			stream := &sentUntil[clusterpb.RunUpdate]{sent[clusterpb.RunUpdate]{ctx: within(t)}, func(u *clusterpb.RunUpdate) error {
-				for _, n := range u.GetNotes() {
-					if strings.HasPrefix(n.GetText(), "run ") { // not of the executors
-						notes += n.GetText()
+			stream := &sentUntil[clusterpb.RunUpdate]{
+				sent[clusterpb.RunUpdate]{ctx: within(t)}, func(u *clusterpb.RunUpdate) error {
+					for _, n := range u.GetNotes() {
+						if strings.HasPrefix(n.GetText(), "run ") { // not of the executors
+							notes += n.GetText()
+						}
 					}
-				}
-				if u.GetStatus() == nil || tt.note != "" && notes == "" {
-					return nil
-				}
-				heard <- u.GetStatus()
-				return enough
-			}}
+					if u.GetStatus() == nil || tt.note != "" && notes == "" {
+						return nil
+					}
+					heard <- u.GetStatus()
+					return enough
+				},
+			}
 			ended := make(chan error, 1)
 			go func() {
 				ended <- c.Control().(*control).Follow(&clusterpb.FollowRequest{Run: 1, Show: "all", Burst: 1}, stream)
@@ -182,7 +202,8 @@ func TestRunGoesOn(t *testing.T) {
 			if err := <-ended; !errors.Is(err, enough) {
 				t.Fatal(err)
 			}
-			if st := <-heard; st.GetId() != tt.want || st.GetId() == 2 && (st.GetMaxRestarts() != tt.left || st.GetContinues() != 1) || notes != tt.note {
+			if st := <-heard; st.GetId() != tt.want ||
+				st.GetId() == 2 && (st.GetMaxRestarts() != tt.left || st.GetContinues() != 1) || notes != tt.note {
 				t.Errorf("it hears of %v, and %q", st, notes)
 			}
 			c.do(func() {
@@ -216,14 +237,17 @@ func (s *shaky) Fetch(context.Context, string) error {
 func TestRunGoesOnLater(t *testing.T) {
 	t.Parallel()
 	far := &shaky{faraway{folder: t.TempDir()}, 2}
-	start := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	start := &clusterpb.StartRequest{
+		Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+	}
 	dir := rundir.Dir(far.folder, 1)
 	c := coordinate(t, false, func(cfg *Config) {
 		cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs"
 		cfg.Recovered = Recovered{Saved: []byte("null"), Start: start, StartRun: 1}
 		cfg.LastRun = 1
 		record := &clusterpb.RunStatus{Id: 1, ClusterId: cfg.Authority.ID(), State: "running", MaxRestarts: 3, StartedUnix: 1}
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "checkpoints"), 0o700), os.WriteFile(filepath.Join(dir, "checkpoints", "w"), nil, 0o600), results.WriteRun(dir, record)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "checkpoints"), 0o700),
+			os.WriteFile(filepath.Join(dir, "checkpoints", "w"), nil, 0o600), results.WriteRun(dir, record)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -253,18 +277,21 @@ func TestCannotContinue(t *testing.T) {
 		cfg.Dir = dir
 		cfg.LastRun = 1
 		record := &clusterpb.RunStatus{Id: 1, ClusterId: cfg.Authority.ID(), State: "running", StartedUnix: 1}
-		if err := errors.Join(os.MkdirAll(rundir.Dir(dir, 1), 0o700), results.WriteRun(rundir.Dir(dir, 1), record)); err != nil {
+		if err := errors.Join(os.MkdirAll(rundir.Dir(dir, 1), 0o700),
+			results.WriteRun(rundir.Dir(dir, 1), record)); err != nil {
 			t.Fatal(err)
 		}
 	})
 	const (
 		why    = "copy the checkpoints of run 1: write to /x: no space left on device"
-		remedy = "free space, or file entries (df -i), on that disk on the driver's host; then %tfcluster start --resume=1 continues from its last checkpoint"
+		remedy = "free space, or file entries (df -i), on that disk on the driver's host; then %tfcluster start --resume=1 " +
+			"continues from its last checkpoint"
 	)
 	c.do(func() {
 		c.cannotContinue(1, why)
 		f := c.status(c.runs.find(1)).GetFailure()
-		if f.GetRemedy() != remedy || f.GetSummary() != "the cluster's driver died during the run, and it could not be continued: "+why {
+		if f.GetRemedy() != remedy ||
+			f.GetSummary() != "the cluster's driver died during the run, and it could not be continued: "+why {
 			t.Errorf("failure is %v", f)
 		}
 	})
@@ -279,7 +306,9 @@ func TestStartIsKept(t *testing.T) {
 	t.Parallel()
 	kept := make(chan int32, 8)
 	c := coordinate(t, true, func(cfg *Config) {
-		cfg.Hooks.SaveStart = func(run int32, req *clusterpb.StartRequest) { kept <- run*100 + req.GetOptions().GetMaxRestarts() }
+		cfg.Hooks.SaveStart = func(run int32, req *clusterpb.StartRequest) {
+			kept <- run*100 + req.GetOptions().GetMaxRestarts()
+		}
 	})
 	c.running()
 	if got := <-kept; got != 101 {

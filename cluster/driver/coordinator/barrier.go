@@ -26,7 +26,9 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 	}
 	key := fmt.Sprintf("%d.%d/%s", b.GetRun(), r.Attempt, b.GetName())
 	if c.runs.barriers[key] == nil {
-		c.runs.barriers[key] = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
+		c.runs.barriers[key] = &barrier{
+			run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{},
+		}
 	}
 	c.runs.barriers[key].arrive(id)
 	c.openBarriers()

@@ -31,7 +31,7 @@ type Config struct {
 	Begin     *clusterpb.StartRequest
 	Program   string // the binary that agents run
 	Artifacts Artifacts
-	// OrphanGrace is how long tasks run on without a driver.
+	// OrphanGrace is how long tasks run on without a driver; 0: a minute, or longer with a long Timing.Silence.
 	OrphanGrace time.Duration
 	Timing      Timing
 	Quota       logstore.Quota

@@ -36,7 +36,9 @@ func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordi
 
 // Reserve implements the Control service: it sends the progress until the cluster is ready or
 // has failed. In a ready cluster it has lost executors replaced.
-func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+func (c *control) Reserve(_ *clusterpb.ReserveRequest,
+	stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate],
+) error {
 	if err := c.call(stream.Context(), func() { c.handle(lifecycle.RenewRequested{}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
@@ -100,7 +102,8 @@ func (c *Coordinator) failureSent() {
 // Hold implements the Control service.
 func (c *control) Hold(stream grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
 	ctx := stream.Context()
-	if err := c.call(ctx, func() { c.clients.holds++; c.handle(lifecycle.ClientsChanged{Count: c.clients.holds}) }); err != nil {
+	if err := c.call(ctx,
+		func() { c.clients.holds++; c.handle(lifecycle.ClientsChanged{Count: c.clients.holds}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	defer c.post(func() { c.clients.holds--; c.handle(lifecycle.ClientsChanged{Count: c.clients.holds}) })
@@ -132,10 +135,12 @@ func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	host, _ := os.Hostname() // is acceptable
 	s := &clusterpb.ClusterStatus{
-		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
-		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
-		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Protocol: clusterpb.Protocol, Request: c.cfg.Request,
-		BeginsItself: c.cfg.Begin != nil, Network: c.reserved.network,
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(),
+		Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()),
+		Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds), Roles: c.cfg.Request.GetRoles(), Host: host,
+		Version: c.cfg.Version, Protocol: clusterpb.Protocol, Request: c.cfg.Request, BeginsItself: c.cfg.Begin != nil,
+		Network: c.reserved.network,
 	}
 	if c.reserved.alloc != nil {
 		s.Allocation = c.reserved.alloc.ID()
@@ -148,7 +153,8 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 		since = rec.shown.notesAtStart // earlier notes belong to earlier runs
 	}
 	s.Notes = c.notes.since(since)
-	if rec := c.runs.current(); rec != nil && !c.autoStartPending() { // otherwise a client could stop an earlier run by mistake
+	// Otherwise a client could stop an earlier run by mistake.
+	if rec := c.runs.current(); rec != nil && !c.autoStartPending() {
 		s.Run = c.status(rec)
 		if c.lc.Active() {
 			s.State = "running"
@@ -169,7 +175,9 @@ func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*cluste
 			return nil, status.Error(codes.NotFound, "there is no run to stop")
 		}
 		if rec == c.runs.current() {
-			c.handle(lifecycle.StopRequested{Grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, Reason: "stopped on request"})
+			c.handle(lifecycle.StopRequested{
+				Grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, Reason: "stopped on request",
+			})
 		}
 		return c.status(rec), nil
 	})
@@ -198,8 +206,8 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 			return false
 		}
 		u.Failure = &clusterpb.Failure{
-			Kind: "timeout", Summary: fmt.Sprintf("not every executor is back after %s: %s", resetTimeout, u.GetText()), ExitCode: 75,
-			Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
+			Kind: "timeout", Summary: fmt.Sprintf("not every executor is back after %s: %s", resetTimeout, u.GetText()),
+			ExitCode: 75, Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
 		}
 		return true
 	}, nil)
@@ -209,7 +217,8 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
 	return ask(ctx, &c.eventLoop, func() (*clusterpb.RunStatus, error) {
 		if !c.lc.Busy() && !req.GetUndo() {
-			return nil, status.Error(codes.FailedPrecondition, "no run is active, so there is nothing to detach: start a run first")
+			return nil, status.Error(codes.FailedPrecondition,
+				"no run is active, so there is nothing to detach: start a run first")
 		}
 		c.clients.detached = !req.GetUndo()
 		c.saveState()
@@ -226,14 +235,17 @@ func (c *Coordinator) allocation(ctx context.Context) (cluster.Allocation, error
 }
 
 // EngineSession implements the Control service.
-func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionRequest) (*clusterpb.EngineSessionReply, error) {
+func (c *control) EngineSession(ctx context.Context,
+	_ *clusterpb.EngineSessionRequest,
+) (*clusterpb.EngineSessionReply, error) {
 	alloc, err := c.allocation(ctx)
 	if err != nil {
 		return nil, err
 	}
 	sharer, ok := alloc.(cluster.SessionSharer)
 	if !ok {
-		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no Spark session to share: reserve with --backend spark", c.cfg.Request.GetBackend())
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"a cluster on %s has no Spark session to share: reserve with --backend spark", c.cfg.Request.GetBackend())
 	}
 	reply, err := sharer.Session(ctx)
 	if err != nil {
@@ -269,7 +281,9 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 }
 
 // TensorBoard implements the Control service.
-func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
+func (c *control) TensorBoard(ctx context.Context,
+	req *clusterpb.TensorBoardRequest,
+) (*clusterpb.TensorBoardReply, error) {
 	if c.cfg.TensorBoard == nil {
 		return nil, status.Error(codes.Unimplemented, "this driver serves no TensorBoard")
 	}
@@ -305,18 +319,6 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 	return reply, nil
 }
 
-// LinesAddress implements the Control service.
-func (c *control) LinesAddress(ctx context.Context, _ *clusterpb.LinesAddressRequest) (*clusterpb.LinesAddressReply, error) {
-	if c.cfg.TensorBoard == nil {
-		return nil, status.Error(codes.Unimplemented, "this driver serves no lines by HTTP")
-	}
-	reply, err := c.cfg.TensorBoard.LinesAddress(ctx)
-	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
-	}
-	return reply, nil
-}
-
 // GPUs implements the Control service.
 func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
 	return ask(ctx, &c.eventLoop, func() (*clusterpb.GPUsReply, error) {
@@ -344,16 +346,20 @@ func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterp
 }
 
 // Shutdown implements the Control service.
-func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+func (c *control) Shutdown(req *clusterpb.ShutdownRequest,
+	stream grpc.ServerStreamingServer[clusterpb.ShutdownUpdate],
+) error {
 	ctx := stream.Context()
 	_, err := ask(ctx, &c.eventLoop, func() (_ any, problem error) {
 		switch {
 		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
 			problem = status.Error(codes.FailedPrecondition, "a detached run is active: %tfcluster shutdown --force ends it")
 		case c.runs.planning && !req.GetForce():
-			problem = status.Errorf(codes.FailedPrecondition, "run %d is about to begin: %%tfcluster stop ends it when it has begun, %%tfcluster shutdown --force ends the cluster at once", c.runs.lastRun+1)
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is about to begin: %%tfcluster stop ends it when it has "+
+				"begun, %%tfcluster shutdown --force ends the cluster at once", c.runs.lastRun+1)
 		case c.lc.Busy() && !req.GetForce():
-			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: %%tfcluster stop ends it, %%tfcluster shutdown --force ends both", c.runs.lastRun)
+			problem = status.Errorf(codes.FailedPrecondition,
+				"run %d is active: %%tfcluster stop ends it, %%tfcluster shutdown --force ends both", c.runs.lastRun)
 		default:
 			c.handle(lifecycle.ShutdownRequested{Reason: req.GetReason()})
 		}

@@ -22,6 +22,7 @@ type coordinated struct {
 	t      *testing.T
 	engine *engine
 	saved  chan string
+	mute   bool // the agents send no heartbeats; owned by the loop
 }
 
 func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinated {
@@ -33,8 +34,8 @@ func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinat
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}}, Authority: authority,
-		StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e,
+		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}},
+		Authority: authority, StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e,
 		Hooks: Hooks{SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil }},
 	}
 	for _, f := range change {
@@ -62,14 +63,29 @@ func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinat
 	return c
 }
 
-// up lets an executor's agent join.
+// up lets an executor's agent join, which then sends heartbeats.
 func (c *coordinated) up(id cluster.ExecutorID, attempt int) *agentConn {
 	conn := newAgentConn(id)
 	c.do(func() {
-		c.join(conn, &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
+		c.join(conn, &clusterpb.Hello{
+			Protocol: clusterpb.Protocol, ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt),
+			Host: "host" + string(id), Warmed: true,
+		})
 	})
+	go func() { // ends with the cluster
+		for c.sleep(context.Background(), c.cfg.Timing.Heartbeat) == nil {
+			c.post(func() {
+				if !c.mute {
+					conn.hear(time.Now(), c.execs.usual)
+				}
+			})
+		}
+	}()
 	return conn
 }
+
+// silence ends the agents' heartbeats.
+func (c *coordinated) silence() { c.do(func() { c.mute = true }) }
 
 // do runs f in the loop.
 func (c *coordinated) do(f func()) {

@@ -52,20 +52,28 @@ func New(cfg Config) *Coordinator {
 	if cfg.Timing.Heartbeat == 0 {
 		cfg.Timing.Heartbeat = time.Second
 	}
+	if ms := cfg.Request.GetHeartbeatTimeoutMillis(); ms > 0 {
+		cfg.Timing.Silence = time.Duration(ms) * time.Millisecond
+	}
 	if cfg.Timing.Silence == 0 {
-		cfg.Timing.Silence = 10 * time.Second
+		cfg.Timing.Silence = cluster.HeartbeatTimeout
 	}
 	if cfg.OrphanGrace == 0 {
-		cfg.OrphanGrace = 60 * time.Second
+		cfg.OrphanGrace = orphanGrace(cfg.Timing.Silence)
 	}
 	if cfg.Hooks.SaveState == nil {
 		cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return nil }
 	}
 	c := &Coordinator{
 		eventLoop: eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}},
-		subs:      subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panelStream]struct{}{}},
-		reserved:  reservation{allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1)},
-		cfg:       cfg, log: cfg.Log, since: time.Now(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat), runs: newRuns(&cfg),
+		subs: subscribers{
+			followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, panels: map[*panelStream]struct{}{},
+		},
+		reserved: reservation{
+			allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1),
+		},
+		cfg: cfg, log: cfg.Log, since: time.Now(), execs: newExecutors(cfg.Request.GetRoles(), cfg.Timing.Heartbeat),
+		runs: newRuns(&cfg),
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) {
 		c.post(func() { c.note(withLimit(text), true); c.subs.wake() })
@@ -73,7 +81,10 @@ func New(cfg Config) *Coordinator {
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, c.callerOf, cfg.Log)
 	c.runs.groups = groups.New(feedable{c}, c.callerOf)
-	c.files = files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: c.receiver(), shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}, ranks: ranksOf(cfg.Request.GetRoles())}
+	c.files = files{
+		Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: c.receiver(), shipped: NewArtifactStore(cfg.StateDir),
+		events: eventLooks{asked: make(chan chan<- struct{})}, ranks: ranksOf(cfg.Request.GetRoles()),
+	}
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {
 		cfg.Spool.OnNotice(func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
@@ -94,7 +105,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.lc = lifecycle.New(execs, c.cfg.Request.GetRoles(), c.limits(), c.cfg.Recovered.Saved != nil)
 	for run := int32(1); run <= c.runs.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
-			c.log.Warn("logs shows no lines of an earlier run, which could not be read; other runs are not affected", "run", run, "err", err)
+			c.log.Warn("logs shows no lines of an earlier run, which could not be read; other runs are not affected",
+				"run", run, "err", err)
 		}
 		c.loadRecord(run)
 	}
@@ -148,10 +160,14 @@ func (c *Coordinator) serveFor(ctx context.Context, d time.Duration, gone <-chan
 
 func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) error {
 	stop := ctx.Done()
+	heartbeat := time.NewTicker(c.cfg.Timing.Heartbeat)
+	defer heartbeat.Stop()
 	for {
 		select {
 		case f := <-c.calls:
 			f()
+		case <-heartbeat.C:
+			c.watchSilence(time.Now())
 		case e := <-events:
 			c.engineEvent(e)
 		case <-stop:

@@ -70,7 +70,8 @@ func TestStartThatFailsIsNotStarting(t *testing.T) {
 		last = u
 		c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 1, Attempt: 1, Err: "no port is free"}) })
 	}
-	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	err := c.Control().(*control).Start(
+		&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func TestResetEndsWaitingStart(t *testing.T) {
 		last = u
 		c.post(func() { c.handle(lifecycle.ResetRequested{}) })
 	}
-	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	err := c.Control().(*control).Start(
+		&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,8 +217,8 @@ func TestStaleAgent(t *testing.T) {
 	}
 }
 
-// TestBarrierOfEnded: a task that waits at a barrier gets an error when another task ends before it arrives, also in the
-// last attempt of a run.
+// TestBarrierOfEnded: a task that waits at a barrier gets an error when another task ends before it arrives, also in
+// the last attempt of a run.
 func TestBarrierOfEnded(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
@@ -238,7 +240,9 @@ func TestBarrierOfEnded(t *testing.T) {
 		c.agentMessage(waiting, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{
 			Barrier: &clusterpb.BarrierArrived{Run: 1, Attempt: attempt, Task: "worker:0", Name: "saved"},
 		}})
-		c.handle(lifecycle.ProgramExited{Run: 1, Attempt: attempt, Task: cluster.TaskID{Role: cluster.Worker, Index: 1}, Exit: &clusterpb.Exited{}})
+		c.handle(lifecycle.ProgramExited{
+			Run: 1, Attempt: attempt, Task: cluster.TaskID{Role: cluster.Worker, Index: 1}, Exit: &clusterpb.Exited{},
+		})
 	})
 	for _, in := range waiting.take() {
 		if in.GetBarrier().GetError() != "" {
@@ -272,7 +276,8 @@ func TestResumeCopies(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	old := filepath.Join(rundir.Dir(c.cfg.Dir, 1), "checkpoints")
-	if err := errors.Join(os.MkdirAll(old, 0o755), os.WriteFile(filepath.Join(old, "ckpt-1"), []byte("weights"), 0o600), os.Symlink("ckpt-1", filepath.Join(old, "latest"))); err != nil {
+	if err := errors.Join(os.MkdirAll(old, 0o755), os.WriteFile(filepath.Join(old, "ckpt-1"), []byte("weights"), 0o600),
+		os.Symlink("ckpt-1", filepath.Join(old, "latest"))); err != nil {
 		t.Fatal(err)
 	}
 	c.do(func() {
@@ -280,7 +285,9 @@ func TestResumeCopies(t *testing.T) {
 		rec.over, c.runs.lastRun = time.Now(), 1
 		c.runs.records = append(c.runs.records, rec)
 	})
-	req := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "1"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	req := &clusterpb.StartRequest{
+		Options: &clusterpb.RunOptions{Resume: "1"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+	}
 	canceled, cancel := context.WithCancel(context.Background())
 	var plan *runPlan
 	var err error
@@ -318,83 +325,14 @@ func TestShutdownTellsWhatIsLeft(t *testing.T) {
 	c.engine.stuck = errors.New("application_1_0001 was not ended")
 	c.engine.mu.Unlock()
 	var texts []string
-	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { texts = append(texts, u.GetText()) }}
+	stream := &sent[clusterpb.ShutdownUpdate]{
+		ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { texts = append(texts, u.GetText()) },
+	}
 	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(texts, "|"); !strings.Contains(got, "warning: not everything was released: application_1_0001 was not ended|") {
+	if got := strings.Join(texts, "|"); !strings.Contains(got,
+		"warning: not everything was released: application_1_0001 was not ended|") {
 		t.Errorf("it reads %q", got)
-	}
-}
-
-// TestStartSaysWhatItWaitsFor: a start waits for an executor that was lost, and the status of its
-// run and of the cluster names that executor and the engine's reason.
-func TestStartSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	c := coordinate(t, true)
-	c.engine.events <- cluster.Lost{Executor: "1", Cause: "the Spark executor ended"}
-	c.engine.events <- cluster.Pending{Executor: "1", Why: "3 tasks of this session's own Spark jobs hold slots"}
-	for handled, ctx := false, within(t); !handled; { // a start before these events would wait for nothing
-		c.do(func() { handled = strings.Contains(c.lc.Executor("1").Why, "hold slots") })
-		if ctx.Err() != nil {
-			t.Fatal("the events were not handled")
-		}
-	}
-	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
-	const want = "worker:1 on host1: 3 tasks of this session's own Spark jobs hold slots"
-	back, seen := false, 0
-	stream.every = func(u *clusterpb.StartUpdate) {
-		switch waits := u.GetRun().GetWaiting(); {
-		case waits == want && !back:
-			back = true
-			seen++
-			st, err := c.Control().(*control).Status(stream.ctx, nil)
-			if err != nil || st.GetRun().GetWaiting() != want {
-				t.Errorf("the status says %q: %v", st.GetRun().GetWaiting(), err)
-			}
-			go func() { c.up("1", 1) }()
-		case back && waits == "":
-			c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 1, Attempt: 1, Err: "no port is free"}) })
-		}
-	}
-	req := &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
-	if err := c.Control().(*control).Start(req, stream); err != nil {
-		t.Fatal(err)
-	}
-	if seen != 1 {
-		t.Error("the start did not say what it waits for")
-	}
-}
-
-// TestStartBehindTakeover: a start that comes before the agents have joined a new driver waits for
-// them; one of a reservation that fails says why.
-func TestStartBehindTakeover(t *testing.T) {
-	t.Parallel()
-	for _, fails := range []bool{false, true} {
-		c := coordinate(t, false, func(cfg *Config) { cfg.Recovered.Saved, cfg.LastRun = []byte("null"), 2 })
-		stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
-		waited := false
-		stream.every = func(u *clusterpb.StartUpdate) {
-			run := u.GetRun()
-			switch {
-			case strings.HasPrefix(run.GetWaiting(), "0 of 2 executors are ready") && !waited:
-				waited = true
-				if run.GetId() != 3 || run.GetState() != "starting" {
-					t.Errorf("what waits is shown as %v", run)
-				}
-				c.engine.answer <- nil
-				if fails {
-					c.post(func() { c.handle(lifecycle.TimerFired{Name: "reserve"}) })
-					return
-				}
-				go func() { c.up("0", 0); c.up("1", 0) }()
-			case run.GetWaiting() == "":
-				c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 3, Attempt: 1, Err: "no port is free"}) })
-			}
-		}
-		err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
-		if failed := err != nil && strings.Contains(err.Error(), "not reserved within"); !waited || failed != fails {
-			t.Errorf("the start waited: %v; it ends with %v", waited, err)
-		}
 	}
 }

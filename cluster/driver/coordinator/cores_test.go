@@ -16,10 +16,15 @@ func TestTooFewCores(t *testing.T) {
 		cores int32
 		want  string
 	}{
-		{"too few", []*clusterpb.Role{{Name: cluster.Worker, Count: 3}}, 2, "3 tasks run on vm, which has fewer cores (2): they take turns, so steps take longer"},
+		{
+			"too few", []*clusterpb.Role{{Name: cluster.Worker, Count: 3}}, 2, "3 tasks run on vm, which has fewer cores (2): " +
+				"they take turns, so steps take longer",
+		},
 		{"enough", []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}, 2, ""},
 		{"not known", []*clusterpb.Role{{Name: cluster.Worker, Count: 3}}, 0, ""},
-		{"the rest are parameter servers", []*clusterpb.Role{{Name: cluster.Worker, Count: 2}, {Name: cluster.PS, Count: 1}}, 2, ""},
+		{"the rest are parameter servers", []*clusterpb.Role{
+			{Name: cluster.Worker, Count: 2}, {Name: cluster.PS, Count: 1},
+		}, 2, ""},
 	} {
 		c := coordinate(t, false, func(cfg *Config) { cfg.Request.Roles = tt.roles })
 		c.engine.answer <- nil
@@ -27,7 +32,10 @@ func TestTooFewCores(t *testing.T) {
 			id := cluster.ExecutorID(string(rune('0' + i)))
 			conn := newAgentConn(id)
 			c.do(func() {
-				c.join(conn, &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: string(id), Incarnation: string(id), Host: "vm", Warmed: true, Cpus: tt.cores})
+				c.join(conn, &clusterpb.Hello{
+					Protocol: clusterpb.Protocol, ExecutorId: string(id), Incarnation: string(id), Host: "vm", Warmed: true,
+					Cpus: tt.cores,
+				})
 			})
 		}
 		got := ""

@@ -189,7 +189,8 @@ func (c *Coordinator) noteMissing(rec *record, d delivery) {
 	}{{d.lost, "the executor was lost"}, {d.pending, "the executor has not sent them; logs shows them if they arrive"}} {
 		if len(m.tasks) > 0 {
 			slices.Sort(m.tasks)
-			c.note(fmt.Sprintf("run %d: the last lines of %s may be missing: %s", rec.status.GetId(), strings.Join(slices.Compact(m.tasks), ", "), m.why), true)
+			c.note(fmt.Sprintf("run %d: the last lines of %s may be missing: %s", rec.status.GetId(),
+				strings.Join(slices.Compact(m.tasks), ", "), m.why), true)
 		}
 	}
 }

@@ -61,7 +61,8 @@ func TestLinesOfAnotherTask(t *testing.T) {
 	forged := &batches{executor: "0", in: make(chan *clusterpb.LogBatch, 1)}
 	forged.in <- &clusterpb.LogBatch{Run: 1, Attempt: 1, Task: "worker:1", Lines: []*clusterpb.Line{{Text: "forged"}}}
 	close(forged.in)
-	if err := r.Logs(forged); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "executor 0 reported about task worker:1, but it runs worker:0") {
+	if err := r.Logs(forged); status.Code(err) != codes.PermissionDenied ||
+		!strings.Contains(err.Error(), "executor 0 reported about task worker:1, but it runs worker:0") {
 		t.Errorf("lines of another executor's task: %v", err)
 	}
 	conn := newAgentConn("0")
@@ -100,7 +101,9 @@ func startRunning(t *testing.T, maxRestarts int) *running {
 	r.do(func() {
 		r.runs.program = &clusterpb.StartRequest{}
 		r.runs.records = append(r.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
-		r.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1, Options: &clusterpb.RunOptions{MaxRestarts: int32(maxRestarts)}}})
+		r.handle(lifecycle.StartRequested{
+			Spec: lifecycle.RunSpec{ID: 1, Options: &clusterpb.RunOptions{MaxRestarts: int32(maxRestarts)}},
+		})
 	})
 	r.enter(1)
 	served := make(chan error, 3)
@@ -153,13 +156,19 @@ func (r *running) enter(attempt int) {
 
 // exited is a task's report of its end.
 func (r *running) exited(task, attempt int, x *clusterpb.Exited) {
-	e := &clusterpb.TaskEvent{Run: 1, Attempt: int32(attempt), Task: cluster.TaskID{Role: cluster.Worker, Index: task}.String(), Event: &clusterpb.TaskEvent_Exited{Exited: x}}
+	e := &clusterpb.TaskEvent{
+		Run: 1, Attempt: int32(attempt), Task: cluster.TaskID{Role: cluster.Worker, Index: task}.String(),
+		Event: &clusterpb.TaskEvent_Exited{Exited: x},
+	}
 	r.do(func() { r.taskEvent(e) })
 }
 
 // wrote sends a task's lines from number first on; an end of its own has no line.
 func (r *running) wrote(task, attempt, first int, end bool, texts ...string) {
-	b := &clusterpb.LogBatch{Run: 1, Attempt: int32(attempt), Task: cluster.TaskID{Role: cluster.Worker, Index: task}.String(), First: uint64(first), EndOfStream: end}
+	b := &clusterpb.LogBatch{
+		Run: 1, Attempt: int32(attempt), Task: cluster.TaskID{Role: cluster.Worker, Index: task}.String(),
+		First: uint64(first), EndOfStream: end,
+	}
 	for _, text := range texts {
 		b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: time.Now().UnixNano(), Text: text})
 	}
@@ -245,7 +254,8 @@ func TestEndOfEarlierAttempt(t *testing.T) {
 		time.Sleep(delay / 4)
 		r.wrote(1, 2, 0, true, "reported")
 		r.wrote(0, 2, 0, true)
-		if st, shown := r.wait(); !strings.Contains(shown, "[worker:1] reported") || !strings.Contains(shown, "tried") || st.GetState() != "finished" {
+		if st, shown := r.wait(); !strings.Contains(shown, "[worker:1] reported") || !strings.Contains(shown, "tried") ||
+			st.GetState() != "finished" {
 			t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
 		}
 	})
@@ -289,7 +299,8 @@ func TestLinesOfLostExecutor(t *testing.T) {
 	r := startRunning(t, 0)
 	r.wrote(1, 1, 0, false, "first")
 	r.do(func() { r.handle(cluster.Lost{Executor: "1", Attempt: 0, Cause: "preempted"}) })
-	if st, shown := r.wait(); !strings.Contains(shown, "the last lines of worker:1 may be missing") || st.GetState() != "failed" {
+	if st, shown := r.wait(); !strings.Contains(shown, "the last lines of worker:1 may be missing") ||
+		st.GetState() != "failed" {
 		t.Errorf("the run is %s and showed\n%s", st.GetState(), shown)
 	}
 }
@@ -304,7 +315,9 @@ func TestFollowersSeeEachLineOnce(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range lines {
-			s.Append(&clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 1, First: uint64(i), Lines: []*clusterpb.Line{{Text: fmt.Sprint(i)}}})
+			s.Append(&clusterpb.LogBatch{
+				Run: 1, Task: "worker:0", Attempt: 1, First: uint64(i), Lines: []*clusterpb.Line{{Text: fmt.Sprint(i)}},
+			})
 		}
 	}()
 	var all sync.WaitGroup
@@ -340,49 +353,4 @@ func TestFollowersSeeEachLineOnce(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestLogsFollowSendsLastLinesAsTheyCome: after the end of a run, logs -f sends each line when
-// it comes, not all of them when the last one has come: they may be more than the driver holds.
-func TestLogsFollowSendsLastLinesAsTheyCome(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := startRunning(t, 0)
-		came, ended := make(chan string, 8), make(chan error, 1)
-		stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
-			for _, l := range u.GetLines() {
-				came <- l.GetText()
-			}
-		}}
-		go func() { ended <- r.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
-		next := func(want string) {
-			t.Helper()
-			select {
-			case got := <-came:
-				if got != want {
-					t.Errorf("it sent %q, not %q", got, want)
-				}
-			case <-time.After(deadline):
-				t.Fatalf("%q was not sent", want)
-			}
-		}
-		r.wrote(1, 1, 0, false, "first")
-		next("first")
-		r.exited(0, 1, &clusterpb.Exited{})
-		r.exited(1, 1, &clusterpb.Exited{Lines: 4})
-		for i, text := range []string{"second", "third"} {
-			time.Sleep(delay / 4) // it waits for the last lines by now
-			asked := time.Now()
-			r.wrote(1, 1, i+1, false, text)
-			next(text)
-			if d := time.Since(asked); d > linesQuiet/2 {
-				t.Errorf("%q was held back for %s", text, d)
-			}
-		}
-		r.wrote(1, 1, 3, false, "last")
-		next("last")
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }

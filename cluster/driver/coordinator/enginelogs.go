@@ -29,14 +29,17 @@ const (
 )
 
 // sendContainerLogs sends the engine's logs of the executors' agents.
-func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequest,
+	stream grpc.ServerStreamingServer[clusterpb.LinesReply],
+) error {
 	alloc, err := c.allocation(ctx)
 	if err != nil {
 		return err
 	}
 	history, ok := alloc.(cluster.ApplicationHistory)
 	if !ok {
-		return status.Error(codes.FailedPrecondition, "this cluster's engine keeps no logs of its executors that could be read here")
+		return status.Error(codes.FailedPrecondition,
+			"this cluster's engine keeps no logs of its executors that could be read here")
 	}
 	q := cluster.LogQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
 	if req.GetGrep() != "" {
@@ -59,13 +62,16 @@ func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequ
 
 // engineLogs sends the logs of agents that have not joined, which say why. It returns the
 // number of lines sent.
-func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) (int, error) {
+func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest,
+	stream grpc.ServerStreamingServer[clusterpb.LinesReply],
+) (int, error) {
 	var missing []cluster.ExecutorRequest
 	var alloc cluster.Allocation
 	err := c.call(ctx, func() {
 		alloc = c.reserved.alloc
 		for _, x := range c.lc.Executors() {
-			if x.State != lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorReady && (req.GetTask() == "" || req.GetTask() == x.Task.String()) {
+			if x.State != lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorReady &&
+				(req.GetTask() == "" || req.GetTask() == x.Task.String()) {
 				missing = append(missing, cluster.ExecutorRequest{ID: x.ID, Task: x.Task})
 			}
 		}

@@ -40,7 +40,8 @@ func TestLogsOfAnAgentThatDidNotCome(t *testing.T) {
 	}
 	got = nil
 	hasLogs("", errors.New("its node does not answer"))
-	if err := logs(&clusterpb.LogsRequest{}, stream); err != nil || fmt.Sprint(got) != "[agent of worker:1: its log cannot be read: its node does not answer]" {
+	if err := logs(&clusterpb.LogsRequest{}, stream); err != nil ||
+		fmt.Sprint(got) != "[agent of worker:1: its log cannot be read: its node does not answer]" {
 		t.Errorf("a log that cannot be read: %q, %v", got, err)
 	}
 	got = nil

@@ -45,7 +45,8 @@ func (l *eventLoop) call(ctx context.Context, f func()) error {
 	}
 }
 
-// ask runs f in the loop for a call of a client, and returns its answer; after the cluster's end the status is Unavailable.
+// ask runs f in the loop for a call of a client, and returns its answer; after the cluster's end the
+// status is Unavailable.
 func ask[T any](ctx context.Context, l *eventLoop, f func() (T, error)) (answer T, err error) {
 	if gone := l.call(ctx, func() { answer, err = f() }); gone != nil {
 		return *new(T), status.Error(codes.Unavailable, gone.Error())

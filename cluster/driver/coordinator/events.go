@@ -127,7 +127,8 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	}
 	scalars, err := r.next()
 	if err != nil {
-		c.log.Warn("status and history may lack values of TensorBoard's event files; TensorBoard and the run go on", "dir", dir, "err", err)
+		c.log.Warn("status and history may lack values of TensorBoard's event files; TensorBoard and the run go on",
+			"dir", dir, "err", err)
 	}
 	if len(scalars) == 0 {
 		return c.writeEvents(ctx, r, dir)
@@ -222,7 +223,8 @@ func reportedAs(name string) string {
 
 // reports returns whether the program itself reports a metric.
 func (r *record) reports(name string) bool {
-	return slices.ContainsFunc(r.status.Series, func(s *clusterpb.Series) bool { return s.GetName() == name && s.GetTask() != fromEvents })
+	return slices.ContainsFunc(r.status.Series,
+		func(s *clusterpb.Series) bool { return s.GetName() == name && s.GetTask() != fromEvents })
 }
 
 // single removes the series of event files for a metric that the program reports, so that each

@@ -58,7 +58,9 @@ func TestARunsLastStep(t *testing.T) {
 				write("7")
 				c.do(func() {
 					for i := range 2 {
-						c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: code}})
+						c.handle(lifecycle.ProgramExited{
+							Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: code},
+						})
 					}
 				})
 			}}
@@ -66,7 +68,8 @@ func TestARunsLastStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			if last.GetState() != want || last.GetProgress().GetStep() != 7 {
-				t.Errorf("a run that has %s tells that it has %s at step %d, not 7", want, last.GetState(), last.GetProgress().GetStep())
+				t.Errorf("a run that has %s tells that it has %s at step %d, not 7", want, last.GetState(),
+					last.GetProgress().GetStep())
 			}
 		})
 	}
@@ -75,7 +78,8 @@ func TestARunsLastStep(t *testing.T) {
 // entered starts run 1 and lets its tasks enter their program; it returns their logs' folder.
 func (c *coordinated) entered(ctx context.Context) (logs string) {
 	c.t.Helper()
-	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+	if _, err := c.startRun(ctx,
+		&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.do(func() {
@@ -130,7 +134,9 @@ func TestOwnEventsAreRemovedRemotely(t *testing.T) {
 	c := coordinate(t, true, func(cfg *Config) { cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs" })
 	logs := c.entered(within(t))
 	own := &ownFile{path: filepath.Join(logs, "events.out.tfevents.1"+rundir.OwnEvents)}
-	r := eventReading{run: 1, own: own, next: func() ([]Scalar, error) { return []Scalar{{Tag: "epoch_loss", File: "train/x"}}, nil }}
+	r := eventReading{
+		run: 1, own: own, next: func() ([]Scalar, error) { return []Scalar{{Tag: "epoch_loss", File: "train/x"}}, nil },
+	}
 	if err := c.readEvents(within(t), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +156,13 @@ func TestOwnEvents(t *testing.T) {
 		series  []string
 	}{
 		{"none", nil, 4, []string{"loss", "val_loss"}},
-		{"TensorBoard's callback", []Scalar{{Tag: "epoch_loss", File: "train/x", Step: 1}, {Tag: "epoch_lr", File: "train/x", Step: 1}, {Tag: "evaluation_loss_vs_iterations", File: "validation/x", Step: 1}}, 0, []string{"loss", "train/epoch_lr", "val_loss"}},
+		{"TensorBoard's callback", []Scalar{{Tag: "epoch_loss", File: "train/x", Step: 1}, {
+			Tag:  "epoch_lr",
+			File: "train/x",
+			Step: 1,
+		}, {Tag: "evaluation_loss_vs_iterations", File: "validation/x", Step: 1}}, 0, []string{
+			"loss", "train/epoch_lr", "val_loss",
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +191,9 @@ func TestOwnEvents(t *testing.T) {
 					}})
 				}
 				for i := range 2 {
-					c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{}})
+					c.handle(lifecycle.ProgramExited{
+						Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{},
+					})
 				}
 			})
 			c.files.events.await(ctx)
@@ -210,9 +224,11 @@ func TestOwnEventsGiveWay(t *testing.T) {
 	c.entered(within(t))
 	own := &ownFile{}
 	var theirs []Scalar
-	r := eventReading{files: EventFiles{Write: func(string) EventFile { return own }, Read: func(string) func() ([]Scalar, error) {
-		return func() ([]Scalar, error) { return theirs, nil }
-	}}}
+	r := eventReading{
+		files: EventFiles{Write: func(string) EventFile { return own }, Read: func(string) func() ([]Scalar, error) {
+			return func() ([]Scalar, error) { return theirs, nil }
+		}},
+	}
 	read := func() {
 		t.Helper()
 		if err := c.readEvents(within(t), &r); err != nil {
@@ -221,7 +237,9 @@ func TestOwnEventsGiveWay(t *testing.T) {
 	}
 	report := func() {
 		c.do(func() {
-			c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{Report: &clusterpb.Report{Step: 1, Metrics: map[string]float64{"val_loss": 1}}}})
+			c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{
+				Report: &clusterpb.Report{Step: 1, Metrics: map[string]float64{"val_loss": 1}},
+			}})
 		})
 	}
 	report()

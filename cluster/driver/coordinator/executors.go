@@ -20,17 +20,17 @@ import (
 // executors is data about the executors that the lifecycle does not have. Owned by the loop,
 // except tasks, samples and generation.
 type executors struct {
-	tasks        map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
-	agents       map[cluster.ExecutorID]*agentConn
-	left         map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
-	usual        time.Duration                    // the longest usual time between two messages of an agent
+	tasks  map[cluster.ExecutorID]string // each executor's task, which never changes: read by any goroutine
+	agents map[cluster.ExecutorID]*agentConn
+	silences
 	hellos       map[cluster.ExecutorID]*clusterpb.Hello
 	granted      map[cluster.ExecutorID]cluster.Granted
 	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
 	gpus         map[cluster.ExecutorID]*panel.GPUs  // their use in the last heartbeat
 	samples      *panel.Samples                      // used by any goroutine
 	snapshots    *verdict.Collector                  // answers of agents to the rounds in which they were asked
-	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
+	// Of the executors' Pythons: the number of reset --hard; read by any goroutine.
+	generation atomic.Int32
 }
 
 func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
@@ -39,7 +39,12 @@ func newExecutors(roles []*clusterpb.Role, heartbeat time.Duration) executors {
 		tasks[e.ID] = e.Task.String()
 	}
 	return executors{
-		tasks: tasks, usual: 3 * heartbeat, left: map[cluster.ExecutorID]time.Time{}, gpus: map[cluster.ExecutorID]*panel.GPUs{}, samples: panel.NewSamples(), snapshots: verdict.NewCollector(),
+		tasks: tasks,
+		silences: silences{
+			usual: 3 * heartbeat,
+			left:  map[cluster.ExecutorID]time.Time{},
+			known: map[cluster.ExecutorID]bool{},
+		}, gpus: map[cluster.ExecutorID]*panel.GPUs{}, samples: panel.NewSamples(), snapshots: verdict.NewCollector(),
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
 		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
@@ -61,11 +66,12 @@ func (e *executors) expectFiles(x *lifecycle.Executor, run, launch int32) {
 	}
 }
 
-// expectUnsent records that an agent that has joined again, after another driver's death, is still to send files of a run.
-// Loop only.
+// expectUnsent records that an agent that has joined again, after another driver's death, is still to send files of a
+// run. Loop only.
 func (e *executors) expectUnsent(exec cluster.ExecutorID, hello *clusterpb.Hello) {
 	for _, u := range hello.GetUnsent() {
-		if o, known := e.pendingFiles[exec]; !known || u.GetRun() > o.run || u.GetRun() == o.run && u.GetAttempt() > o.launch {
+		if o, known := e.pendingFiles[exec]; !known || u.GetRun() > o.run ||
+			u.GetRun() == o.run && u.GetAttempt() > o.launch {
 			e.pendingFiles[exec] = pendingFiles{u.GetRun(), int(hello.GetAttempt()), u.GetAttempt()}
 		}
 	}
@@ -79,25 +85,13 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 	}
 }
 
-// silence returns how long an agent has been silent, if that is longer than usual. Loop only.
-func (e *executors) silence(id cluster.ExecutorID) time.Duration {
-	heard, ok := e.left[id]
-	if conn := e.agents[id]; conn != nil {
-		heard, ok = conn.heard, true
-	}
-	if d := time.Since(heard); ok && d > e.usual {
-		return d
-	}
-	return 0
-}
-
 // statuses returns the status of each executor. Loop only.
 func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
 	for _, x := range all {
 		s := &clusterpb.ExecutorStatus{
-			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why, Attempt: int32(x.Attempt),
-			Pid: int32(e.granted[x.ID].PID),
+			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why,
+			Attempt: int32(x.Attempt), Pid: int32(e.granted[x.ID].PID),
 		}
 		if x.State == lifecycle.ExecutorJoined {
 			s.State = "warming"
@@ -107,7 +101,9 @@ func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorSta
 			if s.Port == 0 && len(h.GetPorts()) > 0 {
 				s.Port = h.GetPorts()[0]
 			}
-			s.SilentSeconds = e.silence(x.ID).Seconds()
+			if d := e.silence(x.ID, time.Now()); d >= shownSilence {
+				s.SilentSeconds = d.Seconds()
+			}
 			if g := e.gpus[x.ID]; g != nil && e.agents[x.ID] != nil {
 				s.GpuPercent, s.GpuUsedBytes = g.Percent, g.Bytes
 			}
@@ -143,7 +139,8 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 			c.execs.samples.Add(u, c.execs.gpus[id], now)
 		}
 		stopped[t] = u.GetState() == "T"
-		c.runs.groups.SetStopped(rec.status.GetId(), u.GetTask(), stopped[t], cmp.Or(c.lc.Run().Spec.Options.StepTimeout(), stoppedLimit))
+		c.runs.groups.SetStopped(rec.status.GetId(), u.GetTask(), stopped[t],
+			cmp.Or(c.lc.Run().Spec.Options.StepTimeout(), stoppedLimit))
 	}
 	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
 }
@@ -161,7 +158,8 @@ func (c *control) Samples(_ context.Context, req *clusterpb.SamplesRequest) (*cl
 		}
 	}
 	if !known && req.GetTask() != "" {
-		return nil, status.Errorf(codes.NotFound, "cluster %s has no task %s: status lists its tasks", c.cfg.Name, req.GetTask())
+		return nil, status.Errorf(codes.NotFound, "cluster %s has no task %s: status lists its tasks", c.cfg.Name,
+			req.GetTask())
 	}
 	return r, nil
 }

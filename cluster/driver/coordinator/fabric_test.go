@@ -17,10 +17,11 @@ import (
 // fabricOf is the network of an executor with one port of RoCE.
 func fabricOf(address string, problem string) *clusterpb.Fabric {
 	return &clusterpb.Fabric{
-		Address: address, Interface: &clusterpb.NetworkInterface{Name: "eth0", Prefixes: []string{address + "/24"}, Rate: 100},
+		Address:   address,
+		Interface: &clusterpb.NetworkInterface{Name: "eth0", Prefixes: []string{address + "/24"}, Rate: 100},
 		Ports: []*clusterpb.FabricPort{{
-			Device: "mlx5_0", Number: 1, Link: "RoCE v2", State: "ACTIVE", Rate: 100, Layer: "Ethernet", Netdev: "eth0", Problem: problem,
-			Gids: []*clusterpb.FabricGID{{Index: 3, Version: 2, Prefix: address + "/24"}},
+			Device: "mlx5_0", Number: 1, Link: "RoCE v2", State: "ACTIVE", Rate: 100, Layer: "Ethernet", Netdev: "eth0",
+			Problem: problem, Gids: []*clusterpb.FabricGID{{Index: 3, Version: 2, Prefix: address + "/24"}},
 		}},
 	}
 }
@@ -37,8 +38,8 @@ func reserveOn(t *testing.T, env map[string]string, fabrics ...*clusterpb.Fabric
 		conns = append(conns, conn)
 		c.do(func() {
 			c.join(conn, &clusterpb.Hello{
-				Protocol: clusterpb.Protocol, ExecutorId: id, Incarnation: id, Host: "host" + id, Address: f.GetAddress(), Warmed: true, Fabric: f,
-				Python: &clusterpb.Python{Version: "3.11.7", Tensorflow: "2.21.0", Nccl: "2.18.1"},
+				Protocol: clusterpb.Protocol, ExecutorId: id, Incarnation: id, Host: "host" + id, Address: f.GetAddress(),
+				Warmed: true, Fabric: f, Python: &clusterpb.Python{Version: "3.11.7", Tensorflow: "2.21.0", Nccl: "2.18.1"},
 			})
 		})
 	}
@@ -48,12 +49,15 @@ func reserveOn(t *testing.T, env map[string]string, fabrics ...*clusterpb.Fabric
 // launched returns the environment of each task's launch, with the port of its collective calls.
 func (c *coordinated) launched(conns []*agentConn, options *clusterpb.RunOptions) []map[string]string {
 	c.t.Helper()
-	if _, err := c.startRun(within(c.t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell"}, Options: options}); err != nil {
+	if _, err := c.startRun(within(c.t), &clusterpb.StartRequest{
+		Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell"}, Options: options,
+	}); err != nil {
 		c.t.Fatal(err)
 	}
 	for i := range conns {
 		c.do(func() {
-			c.handle(lifecycle.PortPrepared{Exec: cluster.ExecutorID(string(rune('0' + i))), Run: 1, Attempt: 1, Port: int32(4000 + i)})
+			c.handle(
+				lifecycle.PortPrepared{Exec: cluster.ExecutorID(string(rune('0' + i))), Run: 1, Attempt: 1, Port: int32(4000 + i)})
 		})
 	}
 	var envs []map[string]string
@@ -79,8 +83,12 @@ func TestNetworkSettings(t *testing.T) {
 	t.Parallel()
 	two := []*clusterpb.Fabric{fabricOf("10.0.0.11", ""), fabricOf("10.0.0.12", "")}
 	two[1].Own = []*clusterpb.FabricSetting{{Name: "NCCL_IB_GID_INDEX", Value: "5", Source: "its environment"}}
-	mixed := []*clusterpb.Fabric{fabricOf("10.0.0.11", ""), fabricOf("10.0.0.12", "at most 64 kB of memory may be locked (ulimit -l)")}
-	plain := []*clusterpb.Fabric{{Address: "127.0.0.1", Interface: &clusterpb.NetworkInterface{Name: "lo", Prefixes: []string{"127.0.0.1/8"}}}}
+	mixed := []*clusterpb.Fabric{
+		fabricOf("10.0.0.11", ""), fabricOf("10.0.0.12", "at most 64 kB of memory may be locked (ulimit -l)"),
+	}
+	plain := []*clusterpb.Fabric{
+		{Address: "127.0.0.1", Interface: &clusterpb.NetworkInterface{Name: "lo", Prefixes: []string{"127.0.0.1/8"}}},
+	}
 	plain = append(plain, plain[0])
 	for _, tt := range []struct {
 		name    string
@@ -96,12 +104,17 @@ func TestNetworkSettings(t *testing.T) {
 			&clusterpb.RunOptions{Env: map[string]string{"NCCL_SOCKET_IFNAME": "x"}},
 			"network: RoCE v2 on mlx5_0:1, 100 Gb/s, on all 2 executors",
 			[]map[string]string{
-				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_GID_INDEX": "3", "collective calls": "mlx5_0:1, GID 3"},
-				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "collective calls": "mlx5_0:1, GID 3"}, // the zygote has its own NCCL_IB_GID_INDEX
+				{
+					"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_GID_INDEX": "3",
+					"collective calls": "mlx5_0:1, GID 3",
+				},
+				// The zygote has its own NCCL_IB_GID_INDEX.
+				{"NCCL_SOCKET_IFNAME": "x", "GLOO_SOCKET_IFNAME": "eth0", "collective calls": "mlx5_0:1, GID 3"},
 			},
 		},
 		{
-			"TCP by request", two, nil, &clusterpb.RunOptions{Fabric: "tcp"}, "network: RoCE v2 on mlx5_0:1, 100 Gb/s, on all 2 executors",
+			"TCP by request", two, nil, &clusterpb.RunOptions{Fabric: "tcp"},
+			"network: RoCE v2 on mlx5_0:1, 100 Gb/s, on all 2 executors",
 			[]map[string]string{
 				{"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_DISABLE": "1"},
 				{"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_DISABLE": "1"},
@@ -109,7 +122,8 @@ func TestNetworkSettings(t *testing.T) {
 		},
 		{
 			"one executor cannot", mixed, nil, nil,
-			"network: Ethernet on eth0, 100 Gb/s, on all 2 executors; no RDMA: worker:1 on host1: mlx5_0:1: at most 64 kB of memory may be locked (ulimit -l)",
+			"network: Ethernet on eth0, 100 Gb/s, on all 2 executors; no RDMA: worker:1 on host1: mlx5_0:1: " +
+				"at most 64 kB of memory may be locked (ulimit -l)",
 			[]map[string]string{
 				{"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_DISABLE": "1"},
 				{"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_DISABLE": "1"},
@@ -117,9 +131,15 @@ func TestNetworkSettings(t *testing.T) {
 		},
 		{
 			"Ethernet", plain, nil, nil, "network: Ethernet on lo, on all 2 executors",
-			[]map[string]string{{"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo"}, {"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo"}},
+			[]map[string]string{
+				{"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo"},
+				{"NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo"},
+			},
 		},
-		{"agents that report nothing", []*clusterpb.Fabric{nil, nil}, nil, nil, "network: Ethernet, on all 2 executors", []map[string]string{{}, {}}},
+		{
+			"agents that report nothing", []*clusterpb.Fabric{nil, nil}, nil, nil, "network: Ethernet, " +
+				"on all 2 executors", []map[string]string{{}, {}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -145,8 +165,13 @@ func TestNetworkSettings(t *testing.T) {
 func TestFabricRefused(t *testing.T) {
 	t.Parallel()
 	c, conns := reserveOn(t, nil, fabricOf("10.0.0.11", ""), nil)
-	for mode, want := range map[string]string{"rdma": "--fabric rdma: worker:1 on host1: it has no RDMA device; --fabric auto uses TCP then", "wifi": "--fabric wifi: want auto, tcp or rdma"} {
-		_, err := c.startRun(within(t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_CELL}, Options: &clusterpb.RunOptions{Fabric: mode}})
+	for mode, want := range map[string]string{
+		"rdma": "--fabric rdma: worker:1 on host1: it has no RDMA device; --fabric auto uses TCP then",
+		"wifi": "--fabric wifi: want auto, tcp or rdma",
+	} {
+		_, err := c.startRun(within(t), &clusterpb.StartRequest{
+			Program: &clusterpb.Program{Kind: clusterpb.Program_CELL}, Options: &clusterpb.RunOptions{Fabric: mode},
+		})
 		if status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != want {
 			t.Errorf("%s: %v, want %q", mode, err, want)
 		}
@@ -171,7 +196,8 @@ func TestChosenNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := reply.GetExecutors(); len(x) != 2 || x[0].GetChosen() != nil || x[1].GetChosen().GetNetwork() != "IB" || x[0].GetNccl() != "2.18.1" || len(x[0].GetPorts()) != 1 {
+	if x := reply.GetExecutors(); len(x) != 2 || x[0].GetChosen() != nil || x[1].GetChosen().GetNetwork() != "IB" ||
+		x[0].GetNccl() != "2.18.1" || len(x[0].GetPorts()) != 1 {
 		t.Errorf("executors %v", x)
 	}
 }

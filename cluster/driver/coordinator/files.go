@@ -79,7 +79,9 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 	if err := os.MkdirAll(filepath.Dir(own), 0o700); err == nil {
 		p.made = os.Mkdir(own, 0o700) == nil // of an error the next call reports the reason, unless the folder exists
 	}
-	for _, d := range []string{f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
+	for _, d := range []string{
+		f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints),
+	} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
@@ -117,9 +119,11 @@ func (c *Coordinator) discard(p *runPlan) {
 	}
 }
 
-// copyCheckpoints copies a run's checkpoints into the folder of another run, which is renamed when they are complete, and
-// sets aside those that not every rank has saved; notes are for users.
-func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, run int32, into string) (notes []string, err error) {
+// copyCheckpoints copies a run's checkpoints into the folder of another run, which is renamed when they are complete,
+// and sets aside those that not every rank has saved; notes are for users.
+func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, run int32,
+	into string,
+) (notes []string, err error) {
 	if f.Spool != nil {
 		ctx, cancel := context.WithTimeout(ctx, resumeFetchLimit)
 		defer cancel()
@@ -143,8 +147,8 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 	return f.setAside(run, from.GetId(), 0, int(cmp.Or(from.GetRanks(), f.ranks)))
 }
 
-// setAside moves the checkpoints of a run that not every rank has saved, so that in the attempt after the given one all ranks
-// continue from the same step. source is the run whose tasks wrote them. It returns lines for users.
+// setAside moves the checkpoints of a run that not every rank has saved, so that in the attempt after the given one all
+// ranks continue from the same step. source is the run whose tasks wrote them. It returns lines for users.
 func (f *files) setAside(run, source int32, attempt, ranks int) (notes []string, err error) {
 	f.moving.Lock()
 	defer f.moving.Unlock()
@@ -176,12 +180,14 @@ func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStre
 		return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
 	}
 	defer r.Close()
-	digest, err := runfiles.SendContent(r, func(data []byte) error { return stream.Send(&clusterpb.Chunk{Data: data}) }, func(err error) error {
-		return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
-	})
+	digest, err := runfiles.SendContent(r, func(data []byte) error { return stream.Send(&clusterpb.Chunk{Data: data}) },
+		func(err error) error {
+			return status.Errorf(codes.Internal, "read it on the driver's host: %v", err)
+		})
 	if err == nil && digest != req.GetSha256() {
 		f.shipped.Discard(req.GetSha256())
-		return status.Error(codes.DataLoss, "the driver's copy of it was damaged, and is removed: the next start makes another one")
+		return status.Error(codes.DataLoss,
+			"the driver's copy of it was damaged, and is removed: the next start makes another one")
 	}
 	return err
 }
@@ -196,10 +202,12 @@ func (f *files) flushRemote() string {
 	defer cancel()
 	err := f.Spool.Flush(ctx, flushStall)
 	if err != nil && f.Source != nil { // this host is a container, which is removed
-		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is lost with the driver's container", f.Dir, err)
+		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is lost with the driver's container",
+			f.Dir, err)
 	}
 	if err != nil {
-		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is on the driver's host in %s, and the next cluster there with this --dir writes it", f.Dir, err, f.Spool.Folder())
+		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is on the driver's host in %s, "+
+			"and the next cluster there with this --dir writes it", f.Dir, err, f.Spool.Folder())
 	}
 	return ""
 }

@@ -15,7 +15,9 @@ import (
 // TestConclusion: a cluster that was made for one run ends as the run does, another well.
 func TestConclusion(t *testing.T) {
 	t.Parallel()
-	failed := &clusterpb.RunStatus{Id: 1, State: "failed", Failure: &clusterpb.Failure{Summary: "worker:0 exited with code 17\nat length"}}
+	failed := &clusterpb.RunStatus{
+		Id: 1, State: "failed", Failure: &clusterpb.Failure{Summary: "worker:0 exited with code 17\nat length"},
+	}
 	stopped := &clusterpb.RunStatus{Id: 1, State: "stopped", Failure: &clusterpb.Failure{Summary: "stopped on request"}}
 	for _, tt := range []struct {
 		name   string
@@ -37,7 +39,10 @@ func TestConclusion(t *testing.T) {
 		{"another cluster's run", true, "", failed, 1, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), cluster.Failed, "worker:0 exited with code 17"},
 	} {
-		c := New(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir(), LastRun: tt.last}, Recovered: Recovered{Saved: tt.saved}})
+		c := New(Config{
+			Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(),
+			Directory: Directory{Dir: t.TempDir(), LastRun: tt.last}, Recovered: Recovered{Saved: tt.saved},
+		})
 		c.lc = lifecycle.New(nil, nil, lifecycle.DefaultLimits(), false)
 		if tt.refuse != "" {
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Summary: tt.refuse}}
@@ -99,13 +104,17 @@ func TestLateEngine(t *testing.T) {
 		}
 		e := &late{err: tt.err}
 		c := New(Config{
-			Name: "test", Request: &clusterpb.ReserveRequest{OneRun: true, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 1}}}, Authority: authority,
-			StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e, Recovered: Recovered{Saved: tt.saved},
+			Name:      "test",
+			Request:   &clusterpb.ReserveRequest{OneRun: true, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 1}}},
+			Authority: authority, StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e,
+			Recovered: Recovered{Saved: tt.saved},
 		})
 		over := make(chan error, 1)
 		go func() { over <- c.Run(within(t)) }()
 		told := ""
-		stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { told += u.GetText() }}
+		stream := &sent[clusterpb.ShutdownUpdate]{
+			ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { told += u.GetText() },
+		}
 		if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{Reason: "given up"}, stream); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}

@@ -186,7 +186,9 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 // missedTail is how many of the missed lines are shown.
 const missedTail = 20
 
-func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower,
+	stream grpc.ServerStreamingServer[clusterpb.RunUpdate],
+) error {
 	changed, unwatch := c.subs.watch()
 	defer unwatch()
 	tick := time.NewTicker(followTick)
@@ -265,7 +267,8 @@ func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 	case have == 0:
 		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
 	case !begun && run == 0:
-		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; history --all lists the runs that earlier ones left in its directory")
+		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; "+
+			"history --all lists the runs that earlier ones left in its directory")
 	}
 	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
 }

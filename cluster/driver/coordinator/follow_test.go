@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -18,14 +19,27 @@ func TestFollowCatchesUp(t *testing.T) {
 		req  *clusterpb.FollowRequest
 		want string
 	}{
-		{"from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 3}, "[worker:0] line 0 [worker:0] line 1 [worker:0] line 2 (9994) [worker:1] line 9997 [worker:1] line 9998 [worker:1] line 9999"},
+		{
+			"from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 3}, "[worker:0] line 0 [worker:0] line 1 " +
+				"[worker:0] line 2 (9994) [worker:1] line 9997 [worker:1] line 9998 [worker:1] line 9999",
+		},
 		{
 			"from the start, one task's", &clusterpb.FollowRequest{FromStart: true, Burst: 3, Show: "worker:0"},
-			"[worker:0] line 0 [worker:0] line 1 [worker:0] line 2 (4994) [worker:0] line 4997 [worker:0] line 4998 [worker:0] line 4999",
+			"[worker:0] line 0 [worker:0] line 1 [worker:0] line 2 (4994) [worker:0] line 4997 [worker:0] line 4998 " +
+				"[worker:0] line 4999",
 		},
-		{"from the start, in few bytes", &clusterpb.FollowRequest{FromStart: true, BurstBytes: 100, LineBytes: 4}, "[worker:0] line+2 (9998) [worker:1] line+5"},
-		{"all from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 100_000}, "[worker:0] line 0 [worker:0] line 1 … [worker:1] line 9999"},
-		{"since the last cell", &clusterpb.FollowRequest{}, "9980 before: [worker:1] line 9980 [worker:1] line 9981 … [worker:1] line 9999"},
+		{
+			"from the start, in few bytes", &clusterpb.FollowRequest{FromStart: true, BurstBytes: 100, LineBytes: 4},
+			"[worker:0] line+2 (9998) [worker:1] line+5",
+		},
+		{
+			"all from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 100_000},
+			"[worker:0] line 0 [worker:0] line 1 … [worker:1] line 9999",
+		},
+		{
+			"since the last cell", &clusterpb.FollowRequest{},
+			"9980 before: [worker:1] line 9980 [worker:1] line 9981 … [worker:1] line 9999",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,13 +95,16 @@ func TestLogsShowsGapsInTheirPlace(t *testing.T) {
 		{Task: "worker:0", Lines: 1, From: atSecond(5), To: atSecond(5), Why: "no space", Before: len(lines)},
 	}
 	var got []string
-	stream := &sent[clusterpb.LinesReply]{every: func(u *clusterpb.LinesReply) { got = append(got, fmt.Sprintf("%s|%d", u.GetGap(), len(u.GetLines()))) }}
+	stream := &sent[clusterpb.LinesReply]{
+		every: func(u *clusterpb.LinesReply) { got = append(got, fmt.Sprintf("%s|%d", u.GetGap(), len(u.GetLines()))) },
+	}
 	if err := sendLines(stream, lines, gaps); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"worker:0: the oldest 7 lines are gone (quota)|2",
-		"worker:0: 2 lines were not kept: no space, 03:04:05 to 03:04:06; worker:1: 1 line was not kept: no space, 03:04:05|5000", "|1",
+		"worker:0: 2 lines were not kept: no space, 03:04:05 to 03:04:06; worker:1: 1 line was not kept: no space, " +
+			"03:04:05|5000", "|1",
 		"worker:0: 1 line was not kept: no space, 03:04:10|0",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -141,7 +158,9 @@ func TestLogsContinue(t *testing.T) {
 		}
 		c.store.Append(b)
 	}
-	for run, want := range map[int32]string{1: "[worker:1 2 worker:0 1 worker:0 2]", 7: "[worker:1 0 worker:1 1 worker:1 2 worker:0 0 worker:0 1 worker:0 2]"} {
+	for run, want := range map[int32]string{
+		1: "[worker:1 2 worker:0 1 worker:0 2]", 7: "[worker:1 0 worker:1 1 worker:1 2 worker:0 0 worker:0 1 worker:0 2]",
+	} {
 		var got []string
 		var last *clusterpb.LinesReply
 		stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
@@ -152,11 +171,59 @@ func TestLogsContinue(t *testing.T) {
 				last = u
 			}
 		}}
-		if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true, AfterRun: run, After: map[string]uint64{"worker:0": 1, "worker:1": 2}}, stream); err != nil {
+		if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{
+			Follow: true, AfterRun: run, After: map[string]uint64{"worker:0": 1, "worker:1": 2},
+		}, stream); err != nil {
 			t.Fatal(err)
 		}
-		if fmt.Sprint(got) != want || last.GetRun() != 1 || last.GetPosition()["worker:0"] != 3 || last.GetPosition()["worker:1"] != 3 {
+		if fmt.Sprint(got) != want || last.GetRun() != 1 || last.GetPosition()["worker:0"] != 3 ||
+			last.GetPosition()["worker:1"] != 3 {
 			t.Errorf("after lines of run %d came %v, and %v", run, got, last)
 		}
 	}
+}
+
+// TestLogsFollowSendsLastLinesAsTheyCome: after the end of a run, logs -f sends each line when
+// it comes, not all of them when the last one has come: they may be more than the driver holds.
+func TestLogsFollowSendsLastLinesAsTheyCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := startRunning(t, 0)
+		came, ended := make(chan string, 8), make(chan error, 1)
+		stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
+			for _, l := range u.GetLines() {
+				came <- l.GetText()
+			}
+		}}
+		go func() { ended <- r.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
+		next := func(want string) {
+			t.Helper()
+			select {
+			case got := <-came:
+				if got != want {
+					t.Errorf("it sent %q, not %q", got, want)
+				}
+			case <-time.After(deadline):
+				t.Fatalf("%q was not sent", want)
+			}
+		}
+		r.wrote(1, 1, 0, false, "first")
+		next("first")
+		r.exited(0, 1, &clusterpb.Exited{})
+		r.exited(1, 1, &clusterpb.Exited{Lines: 4})
+		for i, text := range []string{"second", "third"} {
+			time.Sleep(delay / 4) // it waits for the last lines by now
+			asked := time.Now()
+			r.wrote(1, 1, i+1, false, text)
+			next(text)
+			if d := time.Since(asked); d > linesQuiet/2 {
+				t.Errorf("%q was held back for %s", text, d)
+			}
+		}
+		r.wrote(1, 1, 3, false, "last")
+		next("last")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -32,7 +32,8 @@ func TestStartIsToldWhenKept(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+		ended <- c.Control().(*control).Start(
+			&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
 	}()
 	<-asked
 	for len(told) > 0 {

@@ -31,7 +31,8 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		return status.Error(codes.InvalidArgument, "an agent's first message must be a hello")
 	}
 	if name := auth.PeerName(ctx); name != hello.GetExecutorId() {
-		return status.Error(codes.PermissionDenied, errtext.Fault("executor %s has the certificate of executor %s", hello.GetExecutorId(), name).Error())
+		return status.Error(codes.PermissionDenied,
+			errtext.Fault("executor %s has the certificate of executor %s", hello.GetExecutorId(), name).Error())
 	}
 	conn := newAgentConn(cluster.ExecutorID(hello.GetExecutorId()))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome(hello)}})
@@ -96,8 +97,8 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 func (c *Coordinator) warmUp() *clusterpb.WarmUp {
 	r := c.cfg.Request
 	return &clusterpb.WarmUp{
-		Python: r.GetPython(), Zygote: r.GetZygote() && forTensorFlow(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
-		Environment: c.files.shipped.Packed(),
+		Python: r.GetPython(), Zygote: r.GetZygote() && forTensorFlow(r), Plain: plain(r), Env: r.GetEnv(),
+		Generation: c.execs.generation.Load(), Environment: c.files.shipped.Packed(),
 	}
 }
 
@@ -117,12 +118,18 @@ func (c *Coordinator) relevantPython(p *clusterpb.Python) *clusterpb.Python {
 	if p.GetVersion() == "" || forTensorFlow(c.cfg.Request) {
 		return p
 	}
-	return &clusterpb.Python{Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote(), Nccl: p.GetNccl()}
+	return &clusterpb.Python{
+		Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote(),
+		Nccl: p.GetNccl(),
+	}
 }
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	if why := hello.Refuses(c.cfg.Version); why != "" {
-		c.handle(lifecycle.AgentLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: "its agent is refused: " + why + "; if tfcluster was updated after the reservation, shutdown and reserve again"})
+		c.handle(lifecycle.AgentLost{
+			Exec: conn.exec, Attempt: int(hello.GetAttempt()), By: cluster.LostByError, Cause: "its agent is refused: " + why +
+				"; if tfcluster was updated after the reservation, shutdown and reserve again",
+		})
 		return
 	}
 	if hello.GetGpuError() != "" {
@@ -145,10 +152,11 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	c.execs.hellos[conn.exec] = hello
 	c.execs.expectUnsent(conn.exec, hello)
 	c.reportJoined(hello, "")
-	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
+	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(),
+		"attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{
-		Exec: conn.exec, Attempt: int(hello.GetAttempt()), Incarnation: hello.GetIncarnation(), Host: hello.GetHost(), Address: hello.GetAddress(),
-		Warm: hello.GetWarmed(), Tasks: hello.GetTasks(),
+		Exec: conn.exec, Attempt: int(hello.GetAttempt()), Incarnation: hello.GetIncarnation(), Host: hello.GetHost(),
+		Address: hello.GetAddress(), Warm: hello.GetWarmed(), Tasks: hello.GetTasks(),
 	})
 	if p := hello.GetPython(); hello.GetWarmed() && p.GetError() != "" { // its warm-up before the join has failed
 		c.checkPython(conn.exec, p)
@@ -196,7 +204,9 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.fetching(conn.exec, m.Fetching.GetWhat())
 	case *clusterpb.AgentMessage_Leaving:
 		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
-		c.handle(lifecycle.AgentLost{Exec: conn.exec, Attempt: int(c.execs.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
+		c.handle(lifecycle.AgentLost{
+			Exec: conn.exec, Attempt: int(c.execs.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause(),
+		})
 	case *clusterpb.AgentMessage_Prepared:
 		p := m.Prepared
 		e := lifecycle.PortPrepared{Exec: conn.exec, Run: p.GetRun(), Attempt: int(p.GetAttempt()), Err: p.GetError()}
@@ -234,7 +244,8 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	x := c.lc.Executor(id)
 	if p.GetError() != "" {
-		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host, errtext.WithRemedy(p.GetError())))
+		c.noteOnce(fmt.Sprintf("tasks cannot be started on %s: %s; %%tfcluster start tries again", x.Host,
+			errtext.WithRemedy(p.GetError())))
 	}
 }
 
@@ -294,7 +305,8 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 			c.active(rec, id, ev.Activity)
 		}
 	case *clusterpb.TaskEvent_Exited:
-		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
+		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(),
+			"reason", ev.Exited.GetReason())
 		rec.exited(id, e.GetAttempt(), ev.Exited)
 		c.inactive(rec, id, e.GetAttempt())
 		c.handle(lifecycle.ProgramExited{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Exit: ev.Exited})
@@ -335,14 +347,18 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 			return status.Error(codes.PermissionDenied, err.Error())
 		}
 		next := c.store.Append(b)
-		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next}); err != nil {
+		if err := stream.Send(&clusterpb.LogAck{
+			Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next,
+		}); err != nil {
 			return err
 		}
 	}
 }
 
 // agentConfig returns a function that makes an agent's configuration.
-func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) {
+func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID,
+	int,
+) (*clusterpb.AgentConfig, error) {
 	tasks := map[cluster.ExecutorID]cluster.ExecutorRequest{}
 	for _, e := range execs {
 		tasks[e.ID] = e

@@ -17,7 +17,10 @@ func TestWithoutItsGPU(t *testing.T) {
 	c := coordinate(t, false)
 	c.engine.answer <- nil
 	c.up("0", 0)
-	hello := &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: "1", Host: "host1", Warmed: true, GpuError: "1 GPU is asked for, 0 of 2 are free"}
+	hello := &clusterpb.Hello{
+		Protocol: clusterpb.Protocol, ExecutorId: "1", Host: "host1", Warmed: true,
+		GpuError: "1 GPU is asked for, 0 of 2 are free",
+	}
 	if w := c.welcome(hello); !strings.Contains(w.GetRefused(), "0 of 2 are free") {
 		t.Errorf("the agent is told %v", w)
 	}
@@ -33,7 +36,8 @@ func TestWithoutItsGPU(t *testing.T) {
 	if err := c.Control().(*control).Reserve(&clusterpb.ReserveRequest{}, stream); err != nil {
 		t.Fatal(err)
 	}
-	if f := last.GetFailure(); !strings.Contains(f.GetSummary(), "executor 1 for worker:1 failed 4 times, the last time: it got no GPU: 1 GPU is asked for, 0 of 2 are free") {
+	if f := last.GetFailure(); !strings.Contains(f.GetSummary(),
+		"executor 1 for worker:1 failed 4 times, the last time: it got no GPU: 1 GPU is asked for, 0 of 2 are free") {
 		t.Errorf("the failure is %v", f)
 	}
 }

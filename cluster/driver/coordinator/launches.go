@@ -40,7 +40,10 @@ func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 	if l := c.runs.launches; l != nil && l.run == r.Spec.ID && l.attempt == r.Attempt {
 		return l
 	}
-	l := &launches{run: r.Spec.ID, attempt: r.Attempt, spec: spec.JSON(), numbers: map[cluster.TaskID]int32{}, programs: map[string]*clusterpb.Program{}, roles: launchedRoles(c.cfg.Request.GetRoles())}
+	l := &launches{
+		run: r.Spec.ID, attempt: r.Attempt, spec: spec.JSON(), numbers: map[cluster.TaskID]int32{},
+		programs: map[string]*clusterpb.Program{}, roles: launchedRoles(c.cfg.Request.GetRoles()),
+	}
 	l.network = c.networks()
 	for i, t := range c.lc.Tasks() {
 		l.numbers[t] = int32(i)
@@ -59,11 +62,14 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	if conn == nil {
 		return // its loss will be reported
 	}
-	if all := applications(c.reserved.alloc); len(all) > 0 { // set now because the application may change before the launch
+	// Set now because the application may change before the launch.
+	if all := applications(c.reserved.alloc); len(all) > 0 {
 		rec.status.Allocation = all[len(all)-1].ID
 	}
 	env := a.Spec.PlaceEnv(a.Task)
-	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task)} {
+	for _, from := range []map[string]string{
+		c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task),
+	} {
 		maps.Copy(env, from)
 	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
@@ -79,14 +85,16 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	rec.values.drop(a.Task, a.Task == resultTask(c.cfg.Request.GetRoles()))
 	c.execs.expectFiles(x, rec.status.GetId(), int32(a.Attempt))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
-		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: shared.programs[a.Task.Role], Env: env,
+		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(),
+		Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
-			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
-			Working: c.notebookDir(start.GetOptions()),
+			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(),
+			Export: rec.status.GetExportDir(), Working: c.notebookDir(start.GetOptions()),
 		},
-		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
-		DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetOptions().GetResume() != "" || a.Attempt > 1,
-		ExecutorNumber: shared.numbers[a.Task], Files: c.runs.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
+		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])),
+		ClusterSpec: shared.spec, DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"),
+		Resumed: start.GetOptions().GetResume() != "" || a.Attempt > 1, ExecutorNumber: shared.numbers[a.Task],
+		Files: c.runs.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
 		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows, Collective: chosen.collective,
 	}}})
 }
@@ -124,7 +132,8 @@ func launchedRoles(roles []*clusterpb.Role) map[string]launchedRole {
 	}
 	for _, r := range roles {
 		known := all[r.GetName()]
-		known.follows = slices.ContainsFunc(r.GetDependsOn(), func(before string) bool { return all[before].kind == cluster.Tracked })
+		known.follows = slices.ContainsFunc(r.GetDependsOn(),
+			func(before string) bool { return all[before].kind == cluster.Tracked })
 		all[r.GetName()] = known
 	}
 	return all
@@ -141,10 +150,12 @@ func (c *Coordinator) network(options *clusterpb.RunOptions) (*clusterpb.FabricR
 			continue
 		}
 		members = append(members, fabric.Member{
-			Task: x.Task.String(), Host: x.Host, Compared: roles[x.Task.Role].kind == cluster.Tracked, Python: hello.GetPython(), Fabric: hello.GetFabric(),
+			Task: x.Task.String(), Host: x.Host, Compared: roles[x.Task.Role].kind == cluster.Tracked, Python: hello.GetPython(),
+			Fabric: hello.GetFabric(),
 		})
 	}
-	return fabric.Decide(members, options.GetFabric(), fabric.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
+	return fabric.Decide(members, options.GetFabric(),
+		fabric.Given{Reserve: c.cfg.Request.GetEnv(), Start: options.GetEnv()})
 }
 
 // networks returns what each task gets for the network: environment variables without those that somebody else has set,

@@ -19,7 +19,8 @@ func TestLaunchedRoles(t *testing.T) {
 		{Name: "looker", Kind: cluster.Sidecar},
 	})
 	want := map[string]launchedRole{
-		"report": {cluster.Tracked, true}, "trainer": {cluster.Tracked, false}, cluster.PS: {cluster.Untracked, false}, "looker": {cluster.Sidecar, false},
+		"report": {cluster.Tracked, true}, "trainer": {cluster.Tracked, false}, cluster.PS: {cluster.Untracked, false},
+		"looker": {cluster.Sidecar, false},
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

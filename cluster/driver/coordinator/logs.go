@@ -104,7 +104,9 @@ func atOnce(lines []*clusterpb.Line) int {
 }
 
 // sendLines sends lines, with each gap at its position.
-func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line, gaps []logstore.Gap) error {
+func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line,
+	gaps []logstore.Gap,
+) error {
 	for at := 0; at < len(lines) || len(gaps) > 0; {
 		var texts []string
 		for len(gaps) > 0 && gaps[0].Before <= at {
@@ -124,7 +126,9 @@ func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []
 }
 
 // followLogs sends new lines until the run has ended and its last line was sent.
-func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+func (c *control) followLogs(ctx context.Context, rec *record, f *follower,
+	stream grpc.ServerStreamingServer[clusterpb.LinesReply],
+) error {
 	tick := time.NewTicker(followTick)
 	defer tick.Stop()
 	for {
@@ -188,3 +192,17 @@ func (c *control) sendRaw(f *follower, stream grpc.ServerStreamingServer[cluster
 // readAtOnce is the number of a task's lines that are read from the store at once for a client that has fallen
 // behind.
 const readAtOnce = 20_000
+
+// LinesAddress implements the Control service.
+func (c *control) LinesAddress(ctx context.Context,
+	_ *clusterpb.LinesAddressRequest,
+) (*clusterpb.LinesAddressReply, error) {
+	if c.cfg.TensorBoard == nil {
+		return nil, status.Error(codes.Unimplemented, "this driver serves no lines by HTTP")
+	}
+	reply, err := c.cfg.TensorBoard.LinesAddress(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return reply, nil
+}

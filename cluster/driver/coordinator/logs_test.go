@@ -20,27 +20,29 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	begun, all := make(chan struct{}), make(chan struct{})
 	next := map[string]uint64{}
 	over, count := false, 0
-	stream := &sentUntil[clusterpb.LinesReply]{sent[clusterpb.LinesReply]{ctx: within(t)}, func(u *clusterpb.LinesReply) error {
-		if u.GetKeptSent() {
-			close(begun)
-			return nil
-		}
-		if len(u.GetLines()) > 0 {
-			<-all
-		}
-		if u.GetGap() != "" || over {
-			return fmt.Errorf("it is sent %v; over %v", u, over)
-		}
-		for _, l := range u.GetLines() {
-			if l.GetSeq() != next[l.GetTask()] || l.GetText() != fmt.Sprint("line ", l.GetSeq()) {
-				return fmt.Errorf("after %v came %v", next, l)
+	stream := &sentUntil[clusterpb.LinesReply]{
+		sent[clusterpb.LinesReply]{ctx: within(t)}, func(u *clusterpb.LinesReply) error {
+			if u.GetKeptSent() {
+				close(begun)
+				return nil
 			}
-			next[l.GetTask()]++
-			count++
-		}
-		over = u.GetOver()
-		return nil
-	}}
+			if len(u.GetLines()) > 0 {
+				<-all
+			}
+			if u.GetGap() != "" || over {
+				return fmt.Errorf("it is sent %v; over %v", u, over)
+			}
+			for _, l := range u.GetLines() {
+				if l.GetSeq() != next[l.GetTask()] || l.GetText() != fmt.Sprint("line ", l.GetSeq()) {
+					return fmt.Errorf("after %v came %v", next, l)
+				}
+				next[l.GetTask()]++
+				count++
+			}
+			over = u.GetOver()
+			return nil
+		},
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- c.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
 	<-begun

@@ -67,7 +67,8 @@ const gitDelay = 100 * time.Millisecond
 func (c *Coordinator) entered(rec *record, notebook string) {
 	c.compareTasks(rec)
 	c.later(rec)
-	if c.cfg.Request.GetEngine()[cluster.EngineManaged] != "" || rec.manifests.run == nil || rec.manifests.run.GetGit() != nil || notebook == "" {
+	if c.cfg.Request.GetEngine()[cluster.EngineManaged] != "" || rec.manifests.run == nil ||
+		rec.manifests.run.GetGit() != nil || notebook == "" {
 		return
 	}
 	c.after(fmt.Sprintf("git for run %d", rec.status.GetId()), gitDelay, func() {

@@ -56,8 +56,11 @@ func TestDifferencesAtStart(t *testing.T) {
 		})
 	}
 	err := c.Control().(*control).Start(&clusterpb.StartRequest{
-		Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: "train.py", Words: []string{"--lr", "0.1", "--token", "abc"}},
-		Options: &clusterpb.RunOptions{Epochs: 3, MaxRestarts: 1, Env: map[string]string{"A": "b", "X_SECRET": "1"}}, Git: &clusterpb.GitCommit{Commit: "c0"},
+		Program: &clusterpb.Program{
+			Kind: clusterpb.Program_SCRIPT, Name: "train.py", Words: []string{"--lr", "0.1", "--token", "abc"},
+		},
+		Options: &clusterpb.RunOptions{Epochs: 3, MaxRestarts: 1, Env: map[string]string{"A": "b", "X_SECRET": "1"}},
+		Git:     &clusterpb.GitCommit{Commit: "c0"},
 	}, stream)
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +81,12 @@ func TestDifferencesAtStart(t *testing.T) {
 		t.Fatalf("the history is %v: %v", h, err)
 	}
 	m := h.GetManifests()[1]
-	if m.GetTasks()["worker:1"].GetPackages()["numpy"] != "1.26" || m.GetTasks()["worker:1"].GetSeeds()["keras"] != "7" || m.GetGit().GetCommit() != "c0" {
+	if m.GetTasks()["worker:1"].GetPackages()["numpy"] != "1.26" || m.GetTasks()["worker:1"].GetSeeds()["keras"] != "7" ||
+		m.GetGit().GetCommit() != "c0" {
 		t.Errorf("the manifest is %v", m)
 	}
-	if want := map[string]string{"epochs": "3", "max-restarts": "1"}; !maps.Equal(m.GetOptions(), want) || !maps.Equal(m.GetEnvironment(), map[string]string{"A": "b"}) {
+	if want := map[string]string{"epochs": "3", "max-restarts": "1"}; !maps.Equal(m.GetOptions(), want) ||
+		!maps.Equal(m.GetEnvironment(), map[string]string{"A": "b"}) {
 		t.Errorf("the options are %v, the environment %v", m.GetOptions(), m.GetEnvironment())
 	}
 	var file string
@@ -95,7 +100,8 @@ func TestDifferencesAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Unavailable with "EOF" would be taken for a lost connection to the driver.
-	if _, err := c.Control().History(within(t), &clusterpb.HistoryRequest{Manifests: []int32{1}}); status.Code(err) != codes.Internal {
+	if _, err := c.Control().History(within(t), &clusterpb.HistoryRequest{Manifests: []int32{1}}); status.Code(err) !=
+		codes.Internal {
 		t.Errorf("with a damaged manifest: %v", err)
 	}
 }

@@ -66,7 +66,9 @@ func TestStatusNotes(t *testing.T) {
 	}
 	begin := func(id int32) {
 		c.do(func() {
-			c.startPlanned(&runPlan{req: &clusterpb.StartRequest{}, status: &clusterpb.RunStatus{Id: id, Dir: t.TempDir(), ClusterId: c.runs.cluster}})
+			c.startPlanned(&runPlan{
+				req: &clusterpb.StartRequest{}, status: &clusterpb.RunStatus{Id: id, Dir: t.TempDir(), ClusterId: c.runs.cluster},
+			})
 		})
 	}
 	c.do(func() { c.note("a worker was lost", true) })

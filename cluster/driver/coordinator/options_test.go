@@ -15,8 +15,10 @@ import (
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	last := &clusterpb.StartRequest{
-		Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: "train.py", Body: &clusterpb.Blob{Data: []byte("pass\n")}},
-		Given:   []*clusterpb.Shipped{{Name: "old"}},
+		Program: &clusterpb.Program{
+			Kind: clusterpb.Program_SCRIPT, Name: "train.py", Body: &clusterpb.Blob{Data: []byte("pass\n")},
+		},
+		Given: []*clusterpb.Shipped{{Name: "old"}},
 		Options: &clusterpb.RunOptions{
 			Mode: "evaluate", Epochs: 5, Env: map[string]string{"A": "1", "B": "1"}, Callback: true, Resume: "3", MaxRestarts: 2,
 			StepTimeoutMillis: 1, RunTimeoutMillis: 2, WorkingDir: "/notebooks", StartIn: "/data",
@@ -25,12 +27,18 @@ func TestAgain(t *testing.T) {
 	kept := proto.CloneOf(last)
 	later := &clusterpb.StartRequest{
 		Again: true, Given: []*clusterpb.Shipped{{Name: "new"}},
-		Options: &clusterpb.RunOptions{Mode: "train", Epochs: 1, Env: map[string]string{"B": "2"}, KerasPatch: true, Resume: "last", WorkingDir: "/elsewhere"},
+		Options: &clusterpb.RunOptions{
+			Mode: "train", Epochs: 1, Env: map[string]string{"B": "2"}, KerasPatch: true, Resume: "last",
+			WorkingDir: "/elsewhere",
+		},
 	}
 	unknown(later.GetOptions())
 	want := &clusterpb.StartRequest{
 		Program: last.GetProgram(), Given: later.GetGiven(),
-		Options: &clusterpb.RunOptions{Mode: "evaluate", Epochs: 5, Env: map[string]string{"A": "1", "B": "2"}, KerasPatch: true, Resume: "last", WorkingDir: "/notebooks"},
+		Options: &clusterpb.RunOptions{
+			Mode: "evaluate", Epochs: 5, Env: map[string]string{"A": "1", "B": "2"}, KerasPatch: true, Resume: "last",
+			WorkingDir: "/notebooks",
+		},
 	}
 	unknown(want.GetOptions())
 	if got := again(last, later); !proto.Equal(got, want) {
@@ -46,9 +54,12 @@ func TestOptionsReachAgents(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	conn := c.up("0", 1)
-	options := &clusterpb.RunOptions{Mode: "train", Epochs: 3, Callback: true, StartIn: "/data", Env: map[string]string{"A": "1"}}
+	options := &clusterpb.RunOptions{
+		Mode: "train", Epochs: 3, Callback: true, StartIn: "/data", Env: map[string]string{"A": "1"},
+	}
 	unknown(options)
-	rec, err := c.startRun(within(t), &clusterpb.StartRequest{Options: options, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	rec, err := c.startRun(within(t),
+		&clusterpb.StartRequest{Options: options, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,5 +82,6 @@ func TestOptionsReachAgents(t *testing.T) {
 
 // unknown adds an option that no version has had yet.
 func unknown(o *clusterpb.RunOptions) {
-	o.ProtoReflect().SetUnknown(protoreflect.RawFields(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 7)))
+	o.ProtoReflect().SetUnknown(
+		protoreflect.RawFields(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 7)))
 }

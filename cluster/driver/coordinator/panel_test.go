@@ -48,9 +48,10 @@ func (c *coordinated) heartbeat(n int) {
 	c.t.Helper()
 	c.do(func() {
 		for _, id := range []cluster.ExecutorID{"0", "1"} {
-			c.agentMessage(c.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
-				Usage: []*clusterpb.TaskUsage{{Task: c.execs.tasks[id], Pid: 7, RssBytes: uint64(n), CpuSeconds: float64(n)}},
-			}}})
+			c.agentMessage(c.execs.agents[id],
+				&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
+					Usage: []*clusterpb.TaskUsage{{Task: c.execs.tasks[id], Pid: 7, RssBytes: uint64(n), CpuSeconds: float64(n)}},
+				}}})
 		}
 	})
 }
@@ -119,7 +120,9 @@ func TestWatchSteps(t *testing.T) {
 			for range n {
 				step++
 				c.do(func() {
-					c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{Report: &clusterpb.Report{Step: step, Metrics: map[string]float64{"loss": float64(step)}}}})
+					c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{
+						Report: &clusterpb.Report{Step: step, Metrics: map[string]float64{"loss": float64(step)}},
+					}})
 				})
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -178,11 +181,13 @@ func TestWatchTasks(t *testing.T) {
 		for i, want := range []struct{ rate, loss float64 }{{10, 39}, {5, 38}} {
 			got := run.GetTasks()[i]
 			if math.Abs(got.GetStepsPerSecond()-want.rate) > 0.01 || got.GetLoss() != want.loss {
-				t.Errorf("%s: %v steps/s, loss %v; want %v, %v", got.GetTask(), got.GetStepsPerSecond(), got.GetLoss(), want.rate, want.loss)
+				t.Errorf("%s: %v steps/s, loss %v; want %v, %v", got.GetTask(), got.GetStepsPerSecond(), got.GetLoss(),
+					want.rate, want.loss)
 			}
 		}
 		if run.GetStepsPerSecond() != run.GetTasks()[0].GetStepsPerSecond() {
-			t.Errorf("the run takes %v steps/s, its first worker %v", run.GetStepsPerSecond(), run.GetTasks()[0].GetStepsPerSecond())
+			t.Errorf("the run takes %v steps/s, its first worker %v", run.GetStepsPerSecond(),
+				run.GetTasks()[0].GetStepsPerSecond())
 		}
 		w.leave()
 		if err := <-w.ended; !errors.Is(err, context.Canceled) {
@@ -202,8 +207,13 @@ func TestWatchSilence(t *testing.T) {
 		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() != 0 {
 			t.Fatalf("of agents that speak it gets %v", got)
 		}
-		time.Sleep(3500 * time.Millisecond)
-		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() < 3 {
+		c.silence()
+		time.Sleep(2500 * time.Millisecond)
+		if got := w.take(); len(got) != 0 {
+			t.Errorf("of agents that are silent for a moment it gets %v", got)
+		}
+		time.Sleep(4 * time.Second)
+		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() < 5 {
 			t.Errorf("of silent agents it gets %v", got)
 		}
 		c.do(func() { c.agentLeft(c.execs.agents["1"], "10") })
@@ -219,8 +229,8 @@ func TestWatchSilence(t *testing.T) {
 	})
 }
 
-// TestWatchersDoNotKeepTheCluster: the idle timer runs with panels, which are told of the end, and which the end does not
-// wait for.
+// TestWatchersDoNotKeepTheCluster: the idle timer runs with panels, which are told of the end, and which the end does
+// not wait for.
 func TestWatchersDoNotKeepTheCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,14 +265,17 @@ func TestSamples(t *testing.T) {
 		c := coordinate(t, true)
 		beat := func(pid int32, n int) {
 			c.do(func() {
-				c.agentMessage(c.execs.agents["1"], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
-					Gpus: []*clusterpb.GPU{{Uuid: "GPU-a", Utilization: 30, UsedBytes: 2 << 30}, {Uuid: "GPU-b", Utilization: 50, UsedBytes: 1 << 30}},
-					Usage: []*clusterpb.TaskUsage{
-						{Task: "worker:1", Pid: pid, RssBytes: 1 << 20, CpuSeconds: float64(n) / 2},
-						{Task: "worker:0", Pid: 1, CpuSeconds: float64(n)},
-						{Task: "worker:77", Pid: 1, CpuSeconds: float64(n)},
-					},
-				}}})
+				c.agentMessage(c.execs.agents["1"],
+					&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
+						Gpus: []*clusterpb.GPU{
+							{Uuid: "GPU-a", Utilization: 30, UsedBytes: 2 << 30}, {Uuid: "GPU-b", Utilization: 50, UsedBytes: 1 << 30},
+						},
+						Usage: []*clusterpb.TaskUsage{
+							{Task: "worker:1", Pid: pid, RssBytes: 1 << 20, CpuSeconds: float64(n) / 2},
+							{Task: "worker:0", Pid: 1, CpuSeconds: float64(n)},
+							{Task: "worker:77", Pid: 1, CpuSeconds: float64(n)},
+						},
+					}}})
 			})
 			time.Sleep(time.Second)
 		}
@@ -275,7 +288,8 @@ func TestSamples(t *testing.T) {
 		}
 		beat(7, 0)
 		st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
-		if err != nil || st.GetExecutors()[1].GetGpuPercent() != 40 || st.GetExecutors()[1].GetGpuUsedBytes() != 3<<30 || st.GetExecutors()[0].GetGpuUsedBytes() != 0 {
+		if err != nil || st.GetExecutors()[1].GetGpuPercent() != 40 || st.GetExecutors()[1].GetGpuUsedBytes() != 3<<30 ||
+			st.GetExecutors()[0].GetGpuUsedBytes() != 0 {
 			t.Errorf("the GPUs' use is %v: %v", st.GetExecutors(), err)
 		}
 		rec := c.running()
@@ -283,7 +297,9 @@ func TestSamples(t *testing.T) {
 			beat(7, i)
 		}
 		got := read(&clusterpb.SamplesRequest{})
-		if len(got) != 1 || got[0].GetTask() != "worker:1" || len(got[0].GetUnixMillis()) != 5 || got[0].GetCpuPercent()[4] != 50 || got[0].GetRssBytes()[4] != 1<<20 || got[0].GetGpuPercent()[4] != 40 || got[0].GetGpuBytes()[4] != 3<<30 {
+		if len(got) != 1 || got[0].GetTask() != "worker:1" || len(got[0].GetUnixMillis()) != 5 ||
+			got[0].GetCpuPercent()[4] != 50 || got[0].GetRssBytes()[4] != 1<<20 || got[0].GetGpuPercent()[4] != 40 ||
+			got[0].GetGpuBytes()[4] != 3<<30 {
 			t.Fatalf("the samples are %v", got)
 		}
 		if len(rec.tasks) != 2 {
@@ -298,10 +314,12 @@ func TestSamples(t *testing.T) {
 		for i := range 5 {
 			beat(8, i)
 		}
-		if got := read(&clusterpb.SamplesRequest{Task: "worker:1"}); len(got) != 1 || len(got[0].GetUnixMillis()) != 7 || got[0].GetUnixMillis()[5] < last+60_000 {
+		if got := read(&clusterpb.SamplesRequest{Task: "worker:1"}); len(got) != 1 || len(got[0].GetUnixMillis()) != 7 ||
+			got[0].GetUnixMillis()[5] < last+60_000 {
 			t.Errorf("after the restart there are %v", got)
 		}
-		if _, err := c.Control().Samples(within(t), &clusterpb.SamplesRequest{Task: "worker:77"}); status.Code(err) != codes.NotFound {
+		if _, err := c.Control().Samples(within(t), &clusterpb.SamplesRequest{Task: "worker:77"}); status.Code(err) !=
+			codes.NotFound {
 			t.Errorf("of no task: %v", err)
 		}
 	})

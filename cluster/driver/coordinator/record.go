@@ -78,7 +78,8 @@ func (r *record) started(id cluster.TaskID, x *lifecycle.Executor) {
 	r.stall.monitor.Forget(id)
 	old := r.task(id)
 	r.tasks[id] = &taskRecord{status: &clusterpb.TaskStatus{
-		Task: id.String(), Host: x.Host, ExecutorId: string(x.ID), Restarts: old.status.GetRestarts(), Step: old.status.GetStep(),
+		Task: id.String(), Host: x.Host, ExecutorId: string(x.ID), Restarts: old.status.GetRestarts(),
+		Step: old.status.GetStep(),
 	}}
 }
 
@@ -122,7 +123,9 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 		}
 		r.point(prefix+name, id.String(), rep.GetStep(), v)
 		if len(r.unwritten) < maxUnwritten {
-			r.unwritten = append(r.unwritten, Scalar{Tag: prefix + name, Step: rep.GetStep(), Value: v, WallTime: cmp.Or(rep.GetWallTime(), float64(now.UnixNano())/1e9)})
+			r.unwritten = append(r.unwritten, Scalar{
+				Tag: prefix + name, Step: rep.GetStep(), Value: v, WallTime: cmp.Or(rep.GetWallTime(), float64(now.UnixNano())/1e9),
+			})
 		}
 	}
 	if !leads {
@@ -238,7 +241,8 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 	}
 	st.Tasks = nil
 	own := r.stall.monitor.Own()
-	for _, t := range slices.SortedFunc(slices.Values(lr.Tasks), func(a, b *lifecycle.Task) int { return cluster.CompareTasks(a.ID, b.ID) }) {
+	for _, t := range slices.SortedFunc(slices.Values(lr.Tasks),
+		func(a, b *lifecycle.Task) int { return cluster.CompareTasks(a.ID, b.ID) }) {
 		tr := r.task(t.ID)
 		ts := proto.CloneOf(tr.status)
 		ts.State, ts.Echo, ts.Restarts = t.State.String(), t.Echo, int32(t.Restarts)

@@ -52,7 +52,8 @@ func (c *Coordinator) deliver(ctx context.Context, run int32) {
 		// The note is added in the loop before the last update, which shows it. After the
 		// cluster's end it is dropped.
 		_ = c.call(ctx, func() {
-			c.noteOnce(fmt.Sprintf("run %d: its files are not all in %s yet: they are still being written, from %s on the driver's host", run, c.cfg.Dir, c.files.folder()))
+			c.noteOnce(fmt.Sprintf("run %d: its files are not all in %s yet: they are still being written, "+
+				"from %s on the driver's host", run, c.cfg.Dir, c.files.folder()))
 		})
 	}
 }
@@ -74,4 +75,5 @@ func (c *Coordinator) showAll(ctx context.Context) error {
 	}
 }
 
-var errOtherHost = errors.New("TensorBoard can show only folders on the driver's host or below the cluster's --dir: name one of those, or copy the folder there")
+var errOtherHost = errors.New("TensorBoard can show only folders on the driver's host or below the cluster's --dir: " +
+	"name one of those, or copy the folder there")

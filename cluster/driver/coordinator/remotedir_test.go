@@ -33,7 +33,8 @@ func TestFilesLeft(t *testing.T) {
 	})
 	<-c.reserved.allocated
 	c.do(func() { c.release("shutdown") })
-	if got := <-why; !strings.HasPrefix(got, "shutdown; not all files could be written to ") || !strings.Contains(got, "HDFS unreachable; the rest is on the driver's host in /state/.spool-1") {
+	if got := <-why; !strings.HasPrefix(got, "shutdown; not all files could be written to ") ||
+		!strings.Contains(got, "HDFS unreachable; the rest is on the driver's host in /state/.spool-1") {
 		t.Errorf("the reason in the record: %q", got)
 	}
 }

@@ -48,7 +48,9 @@ func bigValue() *clusterpb.TaskResult {
 // bothValues reports where a status lacks what its two tasks returned.
 func bothValues(t *testing.T, st *clusterpb.RunStatus) {
 	t.Helper()
-	for of, r := range map[string]*clusterpb.TaskResult{"the run": st.GetResult(), "worker:0": st.GetResults()["worker:0"], "worker:1": st.GetResults()["worker:1"]} {
+	for of, r := range map[string]*clusterpb.TaskResult{
+		"the run": st.GetResult(), "worker:0": st.GetResults()["worker:0"], "worker:1": st.GetResults()["worker:1"],
+	} {
 		if len(r.GetPickled()) != 1000 || r.GetJson() != "[1]" {
 			t.Errorf("the value of %s is %v", of, r)
 		}
@@ -135,7 +137,8 @@ func TestPastRunsHoldNoValues(t *testing.T) {
 func recordWithValues(t *testing.T, dir string, run int32) (path string) {
 	t.Helper()
 	text, err := protojson.Marshal(&clusterpb.RunStatus{
-		Id: run, State: "finished", EndedUnix: 1, Result: bigValue(), Results: map[string]*clusterpb.TaskResult{"worker:0": bigValue(), "worker:1": bigValue()},
+		Id: run, State: "finished", EndedUnix: 1, Result: bigValue(),
+		Results: map[string]*clusterpb.TaskResult{"worker:0": bigValue(), "worker:1": bigValue()},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,10 @@ type runs struct {
 }
 
 func newRuns(cfg *Config) runs {
-	r := runs{roles: cfg.Request.GetRoles(), autoStart: cfg.Begin, others: cfg.Earlier, lastRun: cfg.LastRun, blobs: map[string][]byte{}, barriers: map[string]*barrier{}}
+	r := runs{
+		roles: cfg.Request.GetRoles(), autoStart: cfg.Begin, others: cfg.Earlier, lastRun: cfg.LastRun,
+		blobs: map[string][]byte{}, barriers: map[string]*barrier{},
+	}
 	if cfg.Authority != nil {
 		r.cluster = cfg.Authority.ID()
 	}
@@ -163,7 +166,9 @@ func (c *Coordinator) forgetEnded() {
 		}
 		c.writeManifest(rec)
 		st := c.status(rec) // with reprs of results
-		c.runs.records[i] = &record{status: st, over: rec.over, entered: rec.entered, shown: rec.shown, gone: true, loaded: true}
+		c.runs.records[i] = &record{
+			status: st, over: rec.over, entered: rec.entered, shown: rec.shown, gone: true, loaded: true,
+		}
 	}
 }
 
@@ -218,7 +223,9 @@ func (r *runs) autoStarted() *record {
 func (r *runs) programOf(role string) *clusterpb.Program {
 	for _, o := range r.roles {
 		if o.GetName() == role && o.GetCommand() != "" {
-			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: o.GetCommand(), Words: []string{"/bin/sh", "-c", o.GetCommand()}}
+			return &clusterpb.Program{
+				Kind: clusterpb.Program_COMMAND, Name: o.GetCommand(), Words: []string{"/bin/sh", "-c", o.GetCommand()},
+			}
 		}
 	}
 	return withoutData(r.program.GetProgram())
@@ -233,8 +240,8 @@ func (c *Coordinator) Groups() *groups.Groups { return c.runs.groups }
 // feedable tells packages dispatch and groups which run is active, and how producers reach the driver.
 type feedable struct{ c *Coordinator }
 
-// callerOf returns the executor in the certificate of a call's peer, which must run the task: an agent speaks for its own
-// task alone.
+// callerOf returns the executor in the certificate of a call's peer, which must run the task: an agent speaks for its
+// own task alone.
 func (c *Coordinator) callerOf(ctx context.Context, task string) (executor string, err error) {
 	id := cluster.ExecutorID(auth.PeerName(ctx))
 	if err := c.execs.checkTask(id, task); err != nil {
@@ -277,7 +284,9 @@ func (f feedable) Route(feed string) (*clusterpb.FeedRoute, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clusterpb.FeedRoute{Address: f.c.Address(), Authority: string(a.CertPEM), Certificate: string(certificate), Key: string(key)}, nil
+	return &clusterpb.FeedRoute{
+		Address: f.c.Address(), Authority: string(a.CertPEM), Certificate: string(certificate), Key: string(key),
+	}, nil
 }
 
 // feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.
@@ -289,7 +298,9 @@ func (c *Coordinator) feedableRun() dispatch.Run {
 	case r == nil:
 		return dispatch.Run{Over: "no program has been started"}
 	}
-	run := dispatch.Run{ID: r.Spec.ID, Attempt: int32(r.Attempt), Entering: r.State != lifecycle.RunRunning, Ended: map[string]bool{}}
+	run := dispatch.Run{
+		ID: r.Spec.ID, Attempt: int32(r.Attempt), Entering: r.State != lifecycle.RunRunning, Ended: map[string]bool{},
+	}
 	restarting := r.State == lifecycle.RunRestarting
 	switch {
 	case restarting:

@@ -66,7 +66,9 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 
 // filesOf returns the current contents of --files; if this host does not have them, those that
 // the start names.
-func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest, ship []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
+func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest,
+	ship []*clusterpb.GivenFile,
+) ([]*clusterpb.Shipped, error) {
 	if f.Source != nil {
 		return req.GetGiven(), f.shipped.Import(ctx, req.GetGiven(), f.Source)
 	}

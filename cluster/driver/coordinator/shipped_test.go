@@ -46,7 +46,8 @@ func TestDamagedCopy(t *testing.T) {
 		}
 		s := &chunks{}
 		err = f.fetchShipped(&clusterpb.FetchRequest{Sha256: digest}, s)
-		if damaged && (err == nil || !strings.Contains(err.Error(), "copy of it was damaged")) || !damaged && (err != nil || string(s.got) != "words") {
+		if damaged && (err == nil || !strings.Contains(err.Error(), "copy of it was damaged")) ||
+			!damaged && (err != nil || string(s.got) != "words") {
 			t.Errorf("damaged %t: %q, %v", damaged, s.got, err)
 		}
 	}

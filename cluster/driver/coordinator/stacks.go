@@ -33,7 +33,9 @@ func (c *control) Stacks(req *clusterpb.StacksRequest, stream grpc.ServerStreami
 // takeSnapshots asks the agents of the requested tasks for snapshots and calls each with the
 // answers as they arrive, then with the tasks that did not answer in time. Its errors are of
 // gRPC. Call it from any goroutine but the loop's.
-func (c *Coordinator) takeSnapshots(ctx context.Context, req *clusterpb.StacksRequest, each func(*clusterpb.StacksReply) error) error {
+func (c *Coordinator) takeSnapshots(ctx context.Context, req *clusterpb.StacksRequest,
+	each func(*clusterpb.StacksReply) error,
+) error {
 	limit := stacksTimeout
 	if req.GetNative() {
 		limit = nativeStacksTimeout
@@ -81,7 +83,8 @@ func (c *Coordinator) askSnapshots(req *clusterpb.StacksRequest, limit time.Dura
 	}
 	r := c.lc.Run()
 	if r == nil || !c.lc.Active() {
-		return nil, 0, status.Error(codes.FailedPrecondition, "no run is active: there are no tasks whose stacks could be shown; logs shows what the last run wrote")
+		return nil, 0, status.Error(codes.FailedPrecondition,
+			"no run is active: there are no tasks whose stacks could be shown; logs shows what the last run wrote")
 	}
 	if req.GetRun() != 0 && req.GetRun() != r.Spec.ID {
 		return nil, 0, status.Errorf(codes.FailedPrecondition, "run %d is not active, run %d is", req.GetRun(), r.Spec.ID)
@@ -97,9 +100,10 @@ func (c *Coordinator) askSnapshots(req *clusterpb.StacksRequest, limit time.Dura
 			continue
 		}
 		if round.Waits(x.Task.String()) {
-			c.execs.agents[x.ID].send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TakeSnapshot{TakeSnapshot: &clusterpb.TakeSnapshot{
-				Run: r.Spec.ID, Round: round.Number, TimeoutMillis: limit.Milliseconds(), Native: req.GetNative(),
-			}}})
+			c.execs.agents[x.ID].send(
+				&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TakeSnapshot{TakeSnapshot: &clusterpb.TakeSnapshot{
+					Run: r.Spec.ID, Round: round.Number, TimeoutMillis: limit.Milliseconds(), Native: req.GetNative(),
+				}}})
 		}
 	}
 	return round, r.Spec.ID, nil
@@ -130,8 +134,10 @@ func (c *Coordinator) unanswered(task string, limit time.Duration) *clusterpb.Mi
 		if x.Task.String() != task {
 			continue
 		}
-		m := &clusterpb.MissingSnapshot{Task: task, Host: x.Host, Reason: fmt.Sprintf("its agent on %s did not answer within %s", x.Host, limit)}
-		if silent := c.execs.silence(x.ID); silent > 0 {
+		m := &clusterpb.MissingSnapshot{
+			Task: task, Host: x.Host, Reason: fmt.Sprintf("its agent on %s did not answer within %s", x.Host, limit),
+		}
+		if silent := c.execs.silence(x.ID, time.Now()); silent > 0 {
 			m.Reason = fmt.Sprintf("its agent on %s has sent nothing for %s", x.Host, silent.Round(time.Second))
 		}
 		return m
@@ -154,7 +160,8 @@ func (c *Coordinator) snapshotTaken(id cluster.ExecutorID, a *clusterpb.Snapshot
 func (c *Coordinator) snapshotMissing(id cluster.ExecutorID) {
 	if x := c.lc.Executor(id); x != nil {
 		c.execs.snapshots.Missing(&clusterpb.MissingSnapshot{
-			Task: x.Task.String(), Host: x.Host, Reason: fmt.Sprintf("its agent on %s ended or lost its connection: %s", x.Host, cmp.Or(x.Why, "it may connect again")),
+			Task: x.Task.String(), Host: x.Host, Reason: fmt.Sprintf("its agent on %s ended or lost its connection: %s", x.Host,
+				cmp.Or(x.Why, "it may connect again")),
 		})
 	}
 }

@@ -70,9 +70,10 @@ func (c *coordinated) question(id cluster.ExecutorID) (round int32) {
 // answers sends an agent's snapshot of a task.
 func (c *coordinated) answers(id cluster.ExecutorID, round int32, task string, pid int32) {
 	c.do(func() {
-		c.agentMessage(c.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
-			Round: round, Snapshot: &clusterpb.Snapshot{Task: task, Pid: pid, Error: "it has ended"},
-		}}})
+		c.agentMessage(c.execs.agents[id],
+			&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
+				Round: round, Snapshot: &clusterpb.Snapshot{Task: task, Pid: pid, Error: "it has ended"},
+			}}})
 	})
 }
 
@@ -96,10 +97,11 @@ func TestStacks(t *testing.T) {
 			c.answers("1", c.question("1"), "worker:1", 8)
 		}, "worker:1 of executor 1"},
 		{"an executor answers for the task of another one", nil, func(c *coordinated) {
+			c.silence()
 			c.answers("1", c.question("1"), "worker:0", 8)
 			c.answers("0", c.question("0"), "worker:0", 9)
 			time.Sleep(time.Minute)
-		}, "not worker:1: its agent on host1 has sent nothing for 6s\nworker:0 of executor 0"},
+		}, "not worker:1: its agent on host1 has sent nothing for 5s\nworker:0 of executor 0"},
 		{"a program has ended", nil, func(c *coordinated) {
 			c.answers("1", c.question("1"), "worker:1", 0)
 			c.answers("0", c.question("0"), "worker:0", 9)

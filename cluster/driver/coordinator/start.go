@@ -119,8 +119,8 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 	return c.beginRun(ctx, plan, continues)
 }
 
-// beginRun starts a planned run. If the cluster is being released, it drops the plan and the run's folder: nothing would
-// write a record there.
+// beginRun starts a planned run. If the cluster is being released, it drops the plan and the run's folder: nothing
+// would write a record there.
 func (c *Coordinator) beginRun(ctx context.Context, plan *runPlan, continues int32) (*record, error) {
 	// Independent of the client's context: a plan is either started or dropped.
 	rec, err := ask(context.WithoutCancel(ctx), &c.eventLoop, func() (*record, error) {
@@ -164,21 +164,26 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	case c.reserved.answer.GetFailure() != nil:
 		return nil, status.Error(codes.FailedPrecondition, c.reserved.answer.GetFailure().GetSummary())
 	case c.lc.State() == lifecycle.Reserving:
-		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s; reserve with the same options waits for it", c.lc.Missing())
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"the reservation is not complete: %s; reserve with the same options waits for it", c.lc.Missing())
 	case c.lc.State() != lifecycle.Ready:
 		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released: reserve another")
 	case c.runs.planning:
-		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.runs.lastRun+1)
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"run %d is about to begin: wait for it, stop it, or start with --replace", c.runs.lastRun+1)
 	case c.lc.Busy():
-		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.runs.lastRun)
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace",
+			c.runs.lastRun)
 	}
 	if req.GetAgain() {
 		if c.runs.program == nil {
-			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet: name a program")
+			return nil, status.Error(codes.FailedPrecondition,
+				"--again: nothing has been started in this cluster yet: name a program")
 		}
 		req = again(c.runs.program, req)
 	}
-	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
+	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED &&
+		!cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "there is no program to start: name one")
 	}
 	if _, err := c.network(req.GetOptions()); err != nil {
@@ -190,9 +195,9 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	id := c.runs.lastRun + 1
 	st := &clusterpb.RunStatus{
-		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: manifest.RedactWords(wordsOf(req.GetProgram())),
-		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
-		Ranks: c.files.ranks,
+		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"),
+		Words: manifest.RedactWords(wordsOf(req.GetProgram())), StartedUnix: time.Now().Unix(),
+		MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(), Ranks: c.files.ranks,
 	}
 	c.files.setPaths(st)
 	c.runs.planning = true
@@ -223,7 +228,8 @@ func (p *runPlan) chooseCheckpoints(f *files) error {
 	if which == "last" {
 		return status.Errorf(codes.InvalidArgument, "--resume: no run in %s has left a checkpoint; "+noCheckpoint, f.Dir)
 	}
-	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint; "+noCheckpoint, p.resume[0].status.GetId(), p.resume[0].status.GetId())
+	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint; "+
+		noCheckpoint, p.resume[0].status.GetId(), p.resume[0].status.GetId())
 }
 
 // wordsOf returns a program's arguments.
@@ -308,7 +314,8 @@ func (c *Coordinator) startPlanned(p *runPlan) *record {
 }
 
 // noCheckpoint is advice for a start without a checkpoint to resume from.
-const noCheckpoint = "start without --resume, and save in ctx.checkpoint_dir, as keras.callbacks.BackupAndRestore(ctx.checkpoint_dir) does"
+const noCheckpoint = "start without --resume, and save in ctx.checkpoint_dir, " +
+	"as keras.callbacks.BackupAndRestore(ctx.checkpoint_dir) does"
 
 // candidates returns the runs that --resume may mean, the preferred one first. Loop only.
 func (r *runs) candidates(which string) ([]candidate, error) {
@@ -328,7 +335,8 @@ func (r *runs) candidates(which string) ([]candidate, error) {
 	}
 	rec := r.find(int32(n))
 	if rec == nil || n == 0 {
-		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d, and history shows all", n, n, r.lastRun)
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d, and history shows all", n,
+			n, r.lastRun)
 	}
 	return []candidate{{rec.status, r.isOwn(rec)}}, nil
 }

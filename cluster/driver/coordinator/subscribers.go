@@ -150,8 +150,8 @@ func (s *subscribers) note(n *clusterpb.Note) {
 	}
 }
 
-// until calls over in the loop, at once and after each change, until it returns true. show, unless nil, is called outside
-// of the loop before the wait for a change.
+// until calls over in the loop, at once and after each change, until it returns true. show, unless nil, is called
+// outside of the loop before the wait for a change.
 func (c *Coordinator) until(ctx context.Context, over func() bool, show func() error) error {
 	changed, leave := c.subs.watch()
 	defer leave()
@@ -171,7 +171,9 @@ func (c *Coordinator) until(ctx context.Context, over func() bool, show func() e
 
 // updates sends updates that look fills, in the loop, after each change until look returns
 // true. settle, unless nil, may complete the last update outside the loop.
-func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look func(*U) (last bool), settle func(context.Context, *U)) error {
+func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look func(*U) (last bool),
+	settle func(context.Context, *U),
+) error {
 	ctx := stream.Context()
 	changed, leave := c.subs.watch()
 	defer leave()

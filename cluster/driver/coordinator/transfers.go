@@ -60,7 +60,8 @@ func (c *Coordinator) receiver() *runfiles.Receiver {
 	if c.cfg.Spool == nil {
 		disk = runfiles.NewLocal(c.cfg.Dir)
 	}
-	return runfiles.NewReceiver(disk, c.cfg.folder(), first, func(warning string) { c.post(func() { c.noteOnce(warning); c.subs.wake() }) })
+	return runfiles.NewReceiver(disk, c.cfg.folder(), first,
+		func(warning string) { c.post(func() { c.noteOnce(warning); c.subs.wake() }) })
 }
 
 // Sync implements the Coordinator service.
@@ -99,7 +100,8 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	delete(c.execs.pendingFiles, id)
 	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
 		why := errtext.WithRemedy(clusterpb.Plain(errors.New(m.GetError())).Error())
-		c.note(fmt.Sprintf("run %d: %s on %s has given up sending %s to the driver, so they are missing below --dir: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
+		c.note(fmt.Sprintf("run %d: %s on %s has given up sending %s to the driver, so they are missing below --dir: %s",
+			m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), why), true)
 	}
 	c.subs.wake()
 	c.sweep(m.GetRun())
@@ -113,7 +115,8 @@ func (c *Coordinator) sweep(run int32) {
 	}
 	c.work.Go(func() {
 		if err := c.files.receiver.Sweep(run); err != nil {
-			c.log.Warn("incomplete copies of files could not be removed; the complete ones are not affected", "dir", c.cfg.Dir, "run", run, "err", err)
+			c.log.Warn("incomplete copies of files could not be removed; the complete ones are not affected", "dir", c.cfg.Dir,
+				"run", run, "err", err)
 		}
 	})
 }
@@ -137,7 +140,8 @@ func (c *Coordinator) filesPending(run int32) bool {
 		x := c.lc.Executor(id)
 		if x.Attempt != o.attempt || x.State == lifecycle.ExecutorLost {
 			delete(c.execs.pendingFiles, id)
-			c.note(fmt.Sprintf("run %d: the executor of %s was lost before it had sent all files of the run to the driver: those that it wrote last, such as checkpoints, are missing below --dir", o.run, x.Task), true)
+			c.note(fmt.Sprintf("run %d: the executor of %s was lost before it had sent all files of the run to the driver: "+
+				"those that it wrote last, such as checkpoints, are missing below --dir", o.run, x.Task), true)
 			continue
 		}
 		any = any || run == 0 || o.run == run
@@ -172,7 +176,8 @@ func (c *Coordinator) settleFiles(run int32, attempt int) {
 		if waited == nil { // otherwise a set may become whole
 			var err error
 			if notes, err = c.files.setAside(run, run, attempt, int(c.files.ranks)); err != nil {
-				notes = append(notes, fmt.Sprintf("run %d: checkpoints that not every rank has saved could not be set aside, so ranks may continue from different steps: %v", run, err))
+				notes = append(notes, fmt.Sprintf("run %d: checkpoints that not every rank has saved could not be set aside, "+
+					"so ranks may continue from different steps: %v", run, err))
 			}
 		}
 		c.post(func() {

@@ -29,7 +29,9 @@ func ended(t *testing.T) *coordinated {
 	c.entered(within(t))
 	c.do(func() {
 		for i := range 2 {
-			c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: 1}})
+			c.handle(lifecycle.ProgramExited{
+				Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: 1},
+			})
 		}
 		if c.lc.Run().State != lifecycle.RunFailed || !c.filesPending(1) {
 			t.Errorf("the run is %s, and owed is %v", c.lc.Run().State, c.execs.pendingFiles)
@@ -62,7 +64,9 @@ func TestResumeWaitsForFiles(t *testing.T) {
 	resumed := make(chan error, 1)
 	ctx := within(t)
 	go func() {
-		_, err := c.startRun(ctx, &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+		_, err := c.startRun(ctx, &clusterpb.StartRequest{
+			Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+		})
 		resumed <- err
 	}()
 	c.sent("1", &clusterpb.FilesSent{})
@@ -85,7 +89,8 @@ func TestResumeWaitsForFiles(t *testing.T) {
 	if err := errors.Join(<-resumed, c.awaitPending(ctx, 1, deadline)); err != nil {
 		t.Error(err)
 	}
-	if want := "run 1: worker:0 on host0 has given up sending a, b, c and 1 more to the driver, so they are missing below --dir: no way"; !strings.Contains(c.said(), want) {
+	if want := "run 1: worker:0 on host0 has given up sending a, b, c and 1 more to the driver, " +
+		"so they are missing below --dir: no way"; !strings.Contains(c.said(), want) {
 		t.Errorf("said was %q, not %q", c.said(), want)
 	}
 }
@@ -122,7 +127,8 @@ func TestRunGoneWhileAStartWaits(t *testing.T) {
 	c.entered(ctx)
 	exit := func(worker int, e *clusterpb.Exited) {
 		c.do(func() {
-			c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: worker}, Exit: e})
+			c.handle(
+				lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: worker}, Exit: e})
 		})
 	}
 	part := filepath.Join(rundir.Dir(c.cfg.Dir, 1), ".part-0")
@@ -130,7 +136,8 @@ func TestRunGoneWhileAStartWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	exit(0, &clusterpb.Exited{Code: 1})
-	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+	if _, err := c.startRun(ctx,
+		&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
 		t.Fatal(err)
 	}
 	exit(1, &clusterpb.Exited{Signal: 15})
@@ -140,7 +147,8 @@ func TestRunGoneWhileAStartWaits(t *testing.T) {
 		}
 	})
 	st, err := results.ReadRun(c.cfg.Dir, 1)
-	if err != nil || len(st.GetTasks()) != 2 || st.GetTasks()[1].GetState() != "ended" || st.GetTasks()[1].GetSignal() != 15 {
+	if err != nil || len(st.GetTasks()) != 2 || st.GetTasks()[1].GetState() != "ended" ||
+		st.GetTasks()[1].GetSignal() != 15 {
 		t.Errorf("the record has %v: %v", st.GetTasks(), err)
 	}
 	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {

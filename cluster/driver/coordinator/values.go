@@ -76,7 +76,8 @@ func (c *Coordinator) settleValues(rec *record) {
 		if n := len(cut) - 1; n > 0 {
 			whose += fmt.Sprintf(" and %d more", n)
 		}
-		c.note(fmt.Sprintf("run.results: only the repr of %s is kept: the results of a run are limited to %d MB together; write large values to files under ctx.dir", whose, maxValues>>20), true)
+		c.note(fmt.Sprintf("run.results: only the repr of %s is kept: the results of a run are limited to %d MB together; "+
+			"write large values to files under ctx.dir", whose, maxValues>>20), true)
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 // running begins a run whose tasks have all entered.
 func (c *coordinated) running() *record {
 	c.t.Helper()
-	rec, err := c.startRun(within(c.t), &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	rec, err := c.startRun(within(c.t), &clusterpb.StartRequest{
+		Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT},
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -100,7 +102,9 @@ func TestRunResultOfLastAttempt(t *testing.T) {
 	c.enter(rec, 2)
 	c.returns(rec, 2, "worker:1", nil, 0)
 	c.do(func() { // of the attempt before, late
-		c.taskEvent(&clusterpb.TaskEvent{Run: rec.status.GetId(), Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Result{Result: value(9)}})
+		c.taskEvent(&clusterpb.TaskEvent{
+			Run: rec.status.GetId(), Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Result{Result: value(9)},
+		})
 	})
 	c.returns(rec, 2, "worker:0", nil, 0)
 	c.do(func() {
@@ -127,7 +131,8 @@ func TestRunResultsBounded(t *testing.T) {
 		if r := st.GetResults()["worker:1"]; len(r.GetPickled()) != maxValues-100 {
 			t.Errorf("the first value was cut to %v", r)
 		}
-		if st.GetResult().GetJson() != "0" || st.GetResults()["worker:0"].GetJson() != "" || st.GetResults()["worker:0"].GetRepr() != "0" {
+		if st.GetResult().GetJson() != "0" || st.GetResults()["worker:0"].GetJson() != "" ||
+			st.GetResults()["worker:0"].GetRepr() != "0" {
 			t.Errorf("the result is %v, of the results it is %v", st.GetResult(), st.GetResults()["worker:0"])
 		}
 		said := ""

@@ -159,7 +159,9 @@ func (c *Coordinator) examine(ctx context.Context) (*examination, error) {
 }
 
 // evidence returns what is known about the active run and its tasks. Loop only.
-func (c *Coordinator) evidence(r *lifecycle.Run, taken map[string][]*clusterpb.Snapshot, missing map[string]string) (verdict.Run, []verdict.Task) {
+func (c *Coordinator) evidence(r *lifecycle.Run, taken map[string][]*clusterpb.Snapshot,
+	missing map[string]string,
+) (verdict.Run, []verdict.Task) {
 	rec := c.runs.find(r.Spec.ID)
 	now := time.Now()
 	run := rec.stall.monitor.Run(r.Spec.ID, now)
@@ -174,7 +176,8 @@ func (c *Coordinator) evidence(r *lifecycle.Run, taken map[string][]*clusterpb.S
 			continue
 		}
 		v := verdict.Task{
-			ID: id, State: t.State.String(), Host: x.Host, Snapshots: taken[id.String()], Missing: missing[id.String()], CPU: -1, GPU: -1, Serves: t.JoinedServer,
+			ID: id, State: t.State.String(), Host: x.Host, Snapshots: taken[id.String()], Missing: missing[id.String()], CPU: -1,
+			GPU: -1, Serves: t.JoinedServer,
 		}
 		v.Step, v.Age = rec.stall.monitor.Step(id, now)
 		if t.Stopped && (t.State == lifecycle.TaskRunning || t.State == lifecycle.TaskLaunching) {

@@ -32,9 +32,12 @@ func (s *stalling) active(step int64, phase string, tasks ...string) {
 	s.marks++
 	s.do(func() {
 		for _, task := range tasks {
-			s.taskEvent(&clusterpb.TaskEvent{Run: s.rec.status.GetId(), Attempt: 1, Task: task, Event: &clusterpb.TaskEvent_Activity{
-				Activity: &clusterpb.Activity{Counter: "ctx", Step: step, Phase: phase, Marks: s.marks, Seconds: float64(time.Now().UnixNano()) / 1e9},
-			}})
+			s.taskEvent(
+				&clusterpb.TaskEvent{Run: s.rec.status.GetId(), Attempt: 1, Task: task, Event: &clusterpb.TaskEvent_Activity{
+					Activity: &clusterpb.Activity{
+						Counter: "ctx", Step: step, Phase: phase, Marks: s.marks, Seconds: float64(time.Now().UnixNano()) / 1e9,
+					},
+				}})
 		}
 	})
 }
@@ -64,14 +67,20 @@ func (s *stalling) during(d time.Duration) {
 			})
 			if round != 0 {
 				s.looks++
-				thread := &clusterpb.ThreadStack{Main: true, State: "S", WaitChannel: "pipe_read", Frames: []*clusterpb.Frame{frame}}
+				thread := &clusterpb.ThreadStack{
+					Main: true, State: "S", WaitChannel: "pipe_read", Frames: []*clusterpb.Frame{frame},
+				}
 				s.do(func() {
 					if s.execs.agents[id] == nil {
 						return
 					}
-					s.agentMessage(s.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
-						Round: round, Snapshot: &clusterpb.Snapshot{Task: "worker:" + string(id), Pid: 9, Source: clusterpb.FromPython, Process: &clusterpb.ProcessState{State: "S"}, Threads: []*clusterpb.ThreadStack{thread}},
-					}}})
+					s.agentMessage(s.execs.agents[id],
+						&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Snapshot{Snapshot: &clusterpb.SnapshotTaken{
+							Round: round, Snapshot: &clusterpb.Snapshot{
+								Task: "worker:" + string(id), Pid: 9, Source: clusterpb.FromPython,
+								Process: &clusterpb.ProcessState{State: "S"}, Threads: []*clusterpb.ThreadStack{thread},
+							},
+						}}})
 				})
 			}
 		}
@@ -100,7 +109,8 @@ func TestStall(t *testing.T) {
 			t.Errorf("%d snapshots were taken within the limit of a step", s.looks)
 		}
 		s.during(4 * time.Second)
-		want := "worker:1 is 11 s behind: in load_batch (mnist.py:33), CPU 0 %, waiting for a file; 0 waits for it in the all-reduce of step 31"
+		want := "worker:1 is 11 s behind: in load_batch (mnist.py:33), CPU 0 %, waiting for a file; " +
+			"0 waits for it in the all-reduce of step 31"
 		if got := s.line(); got != want || s.looks != 4 {
 			t.Errorf("after the limit, and %d snapshots: %q, want %q", s.looks, got, want)
 		}
@@ -231,10 +241,12 @@ func TestWhy(t *testing.T) {
 		go func() { replies <- ask(c) }()
 		s.during(3 * time.Second)
 		r := <-replies
-		if strings.Join(r.GetCulprits(), " ") != "worker:1" || !r.GetCertain() || r.GetRun() != 1 || len(r.GetTasks()) != 2 || s.looks != 4 {
+		if strings.Join(r.GetCulprits(), " ") != "worker:1" || !r.GetCertain() || r.GetRun() != 1 || len(r.GetTasks()) != 2 ||
+			s.looks != 4 {
 			t.Errorf("after %d snapshots: %v", s.looks, r)
 		}
-		if x := r.GetTasks()[1]; x.GetStep() != 5 || x.GetStepAgeSeconds() < 5 || x.GetWhere() != "load_batch (mnist.py:33)" || x.GetClass() != "io" || x.GetState() != "running" {
+		if x := r.GetTasks()[1]; x.GetStep() != 5 || x.GetStepAgeSeconds() < 5 ||
+			x.GetWhere() != "load_batch (mnist.py:33)" || x.GetClass() != "io" || x.GetState() != "running" {
 			t.Errorf("worker:1 is %v", x)
 		}
 		c.returns(s.rec, 1, "worker:0", nil, 0)

@@ -18,7 +18,8 @@ func (f *Feed) progress() []Order {
 		}
 		if f.Uneven != Stay {
 			if rows, complete := f.delivered(x.number); x.fed && complete && rows != x.rows {
-				return f.fail(fmt.Sprintf("the source has read %d records in epoch %d, and %d were delivered", x.rows, x.number+1, rows))
+				return f.fail(fmt.Sprintf("the source has read %d records in epoch %d, and %d were delivered", x.rows,
+					x.number+1, rows))
 			}
 			orders = append(orders, f.evacuate(x)...)
 		}
@@ -233,7 +234,8 @@ func (f *Feed) tooFew(x *epoch) string {
 	if total == 1 {
 		noun = "record"
 	}
-	return fmt.Sprintf("%d %s cannot be shared by %d workers that read with as_dataset or fit: each needs one", total, noun, len(readers))
+	return fmt.Sprintf("%d %s cannot be shared by %d workers that read with as_dataset or fit: each needs one", total,
+		noun, len(readers))
 }
 
 // epochOver returns the orders that end an epoch at each reader.

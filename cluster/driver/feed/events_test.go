@@ -26,7 +26,8 @@ func sent(holder string, m *clusterpb.HolderMessage) event {
 }
 
 func reading(holder string, even bool) event {
-	return sent(holder, &clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Reading{Reading: &clusterpb.FeedReading{Even: even}}})
+	return sent(holder,
+		&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Reading{Reading: &clusterpb.FeedReading{Even: even}}})
 }
 
 func wants(holder string, m *clusterpb.LeaseWanted) event {
@@ -116,14 +117,16 @@ func transcribeOne(o *clusterpb.HolderOrder) string {
 		case l.GetComplete():
 			return fmt.Sprintf("/%d: complete, %d records", l.GetProducer(), l.GetSkip())
 		default:
-			return strings.TrimSuffix(fmt.Sprintf("/%d: lease, skip %d of %s", l.GetProducer(), l.GetSkip(), l.GetDigest()), " of ")
+			return strings.TrimSuffix(fmt.Sprintf("/%d: lease, skip %d of %s", l.GetProducer(), l.GetSkip(), l.GetDigest()),
+				" of ")
 		}
 	case *clusterpb.HolderOrder_Allow:
 		return fmt.Sprintf(": allow %d of epoch %d", o.Allow.GetRows(), o.Allow.GetEpoch())
 	case *clusterpb.HolderOrder_Move:
 		return fmt.Sprintf(": move %d of epoch %d to %s", o.Move.GetRows(), o.Move.GetEpoch(), o.Move.GetTo())
 	case *clusterpb.HolderOrder_EpochOver:
-		text := fmt.Sprintf(": epoch %d over at %d of %d", o.EpochOver.GetEpoch(), o.EpochOver.GetRows(), o.EpochOver.GetMost())
+		text := fmt.Sprintf(": epoch %d over at %d of %d", o.EpochOver.GetEpoch(), o.EpochOver.GetRows(),
+			o.EpochOver.GetMost())
 		if n := o.EpochOver.GetRepeat(); n > 0 {
 			text += fmt.Sprintf(", repeat %d", n)
 		}

@@ -113,7 +113,8 @@ func (w *world) checkFaults(seed uint64) {
 	}
 	p := w.feed.Progress()
 	if got := len(w.got) + abandoned + int(p.LeftOut); stayed > 0 && got != rows*int(w.epochs) {
-		t.Errorf("seed %d: %d were read, %d abandoned, %d left out: of %d records in %d epochs", seed, len(w.got), abandoned, p.LeftOut, rows, w.epochs)
+		t.Errorf("seed %d: %d were read, %d abandoned, %d left out: of %d records in %d epochs", seed, len(w.got), abandoned,
+			p.LeftOut, rows, w.epochs)
 	}
 	if !p.Over || p.Remaining != 0 {
 		t.Errorf("seed %d: %+v", seed, p)

@@ -16,7 +16,8 @@ const (
 	Drop   Uneven = iota // they are left out
 	Pad                  // the other holders repeat one
 	Spread               // some holders get one more than others: evaluation leaves nothing out
-	Stay                 // records stay where they were delivered: inference returns results to the producer that waits for them
+	// Records stay where they were delivered: inference returns results to the producer that waits for them.
+	Stay
 )
 
 // Config holds the settings of a feed.
@@ -78,7 +79,9 @@ type epoch struct {
 
 // New begins a feed.
 func New(c Config) *Feed {
-	f := &Feed{Config: c, order: slices.Sorted(slices.Values(c.Tasks)), holders: map[string]*holder{}, leases: map[leaseKey]*lease{}}
+	f := &Feed{
+		Config: c, order: slices.Sorted(slices.Values(c.Tasks)), holders: map[string]*holder{}, leases: map[leaseKey]*lease{},
+	}
 	for _, task := range c.Tasks {
 		f.holders[task] = &holder{id: task, reads: true}
 	}
@@ -94,7 +97,9 @@ func (f *Feed) Step(holder string, m *clusterpb.HolderMessage) []Order {
 	case f.has(epoch):
 	case m.GetLeaseWanted() != nil:
 		reason := fmt.Sprintf("the feed has %d epochs: there is no epoch %d, counted from 0", max(f.Epochs, 1), epoch)
-		return []Order{orderLease(holder, &clusterpb.FeedLease{Feed: f.ID, Producer: m.GetLeaseWanted().GetProducer(), Refused: reason})}
+		return []Order{
+			orderLease(holder, &clusterpb.FeedLease{Feed: f.ID, Producer: m.GetLeaseWanted().GetProducer(), Refused: reason}),
+		}
 	default:
 		return nil
 	}
@@ -234,8 +239,9 @@ func (f *Feed) reading(h *holder, r *clusterpb.FeedReading) []Order {
 	h.mode = mode
 	f.mode = cmp.Or(f.mode, mode)
 	if f.mode != mode {
-		return f.fail(fmt.Sprintf("%s reads with as_dataset or fit, %s does not: all workers must read the feed in the same way",
-			f.reader(even), f.reader(uneven)))
+		return f.fail(
+			fmt.Sprintf("%s reads with as_dataset or fit, %s does not: all workers must read the feed in the same way",
+				f.reader(even), f.reader(uneven)))
 	}
 	return nil
 }
@@ -265,7 +271,8 @@ func (f *Feed) readers() []*holder {
 func (f *Feed) epoch(number int32) *epoch {
 	for len(f.epochs) <= int(number) {
 		f.epochs = append(f.epochs, &epoch{
-			number: int32(len(f.epochs)), held: map[string]*clusterpb.FeedHeld{}, incoming: map[string]int64{}, allowed: map[string]int64{},
+			number: int32(len(f.epochs)), held: map[string]*clusterpb.FeedHeld{}, incoming: map[string]int64{},
+			allowed: map[string]int64{},
 		})
 	}
 	return f.epochs[number]

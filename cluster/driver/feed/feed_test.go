@@ -64,7 +64,8 @@ func (w *world) check(seed uint64) {
 			t.Errorf("seed %d: workers have %v records of epoch %d", seed, counts, e)
 		}
 	}
-	if p := w.feed.Progress(); int(p.LeftOut) != left*int(w.epochs) || int(p.Used) != (rows-left)*int(w.epochs) || !p.Over {
+	if p := w.feed.Progress(); int(p.LeftOut) != left*int(w.epochs) ||
+		int(p.Used) != (rows-left)*int(w.epochs) || !p.Over {
 		t.Errorf("seed %d: %+v, left out are %d in %d epochs of %d", seed, p, left, w.epochs, rows)
 	}
 }

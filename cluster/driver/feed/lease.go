@@ -66,7 +66,8 @@ func (f *Feed) grant(l *lease, r request) []Order {
 	}
 	if l.begun && l.rows > 0 && l.first != r.GetDigest() {
 		return f.fail(fmt.Sprintf("partition %d was computed again and begins with another record than before: "+
-			"its first %d records were delivered already; make the DataFrame's order certain (sort or checkpoint it), then run the cell again", r.GetPartition(), l.rows))
+			"its first %d records were delivered already; make the DataFrame's order certain (sort or checkpoint it), "+
+			"then run the cell again", r.GetPartition(), l.rows))
 	}
 	l.active, l.first, l.begun = &r, r.GetDigest(), true
 	granted.Digest = l.digest
@@ -103,8 +104,8 @@ func (f *Feed) next(l *lease) []Order {
 	return orders
 }
 
-// forgetLeases removes the producers of a lost holder. It reports whether one of them had a lease: the number of records
-// that it delivered is unknown.
+// forgetLeases removes the producers of a lost holder. It reports whether one of them had a lease: the number of
+// records that it delivered is unknown.
 func (f *Feed) forgetLeases(holder string) (active bool) {
 	for _, l := range f.leases {
 		if l.active != nil && l.active.holder == holder {

@@ -68,7 +68,10 @@ const pieceRows = 4
 
 func newWorld(t *testing.T, seed uint64) *world {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	w := &world{t: t, rnd: rnd, even: rnd.IntN(2) == 0, epochs: 1 + rnd.Int32N(3), holders: map[string]*simHolder{}, done: map[string]bool{}, got: map[string]int{}}
+	w := &world{
+		t: t, rnd: rnd, even: rnd.IntN(2) == 0, epochs: 1 + rnd.Int32N(3), holders: map[string]*simHolder{},
+		done: map[string]bool{}, got: map[string]int{},
+	}
 	workers := 1 + rnd.IntN(4)
 	for i := range workers {
 		w.names = append(w.names, fmt.Sprintf("worker:%d", i))
@@ -80,7 +83,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.feed = begun(policy, false, tasks...)
 	for _, id := range w.names {
-		w.holders[id] = &simHolder{id: id, free: 2 + rnd.IntN(3), held: map[int32]*clusterpb.FeedHeld{}, allowed: map[int32]int64{}, over: map[int32]*clusterpb.FeedEpochOver{}, reads: true}
+		w.holders[id] = &simHolder{
+			id: id, free: 2 + rnd.IntN(3), held: map[int32]*clusterpb.FeedHeld{}, allowed: map[int32]int64{},
+			over: map[int32]*clusterpb.FeedEpochOver{}, reads: true,
+		}
 	}
 	for range 1 + rnd.IntN(6) {
 		w.parts = append(w.parts, rnd.IntN(60)*rnd.IntN(3))
@@ -232,7 +238,8 @@ func (w *world) startProducer() bool {
 	w.next++
 	p.id, p.attempt, p.holder, p.lease = w.next, w.next, at, false
 	w.running = append(w.running, p)
-	w.step(wants(p.holder, &clusterpb.LeaseWanted{Producer: p.id, Epoch: p.epoch, Partition: int64(p.part), Attempt: p.attempt, Digest: "d"}))
+	w.step(wants(p.holder,
+		&clusterpb.LeaseWanted{Producer: p.id, Epoch: p.epoch, Partition: int64(p.part), Attempt: p.attempt, Digest: "d"}))
 	return true
 }
 

@@ -21,8 +21,9 @@ func TestStay(t *testing.T) {
 		ends("worker:0", &clusterpb.LeaseEnded{Producer: 1, Rows: 700}),
 		wants("worker:0", &clusterpb.LeaseWanted{Producer: 2, Partition: 0, Attempt: 1, Digest: "b"}),
 		ends("worker:0", &clusterpb.LeaseEnded{Producer: 2, Rows: 1000, Complete: true}),
-		wants("worker:0", &clusterpb.LeaseWanted{Producer: 3, Partition: 0, Attempt: 2}), // its results were lost behind the last record
-		ends("worker:0", &clusterpb.LeaseEnded{Producer: 3, Rows: 10}),                   // it was killed
+		// Its results were lost behind the last record.
+		wants("worker:0", &clusterpb.LeaseWanted{Producer: 3, Partition: 0, Attempt: 2}),
+		ends("worker:0", &clusterpb.LeaseEnded{Producer: 3, Rows: 10}), // it was killed
 		fed(&clusterpb.FeedEpochFed{Rows: 1000, Last: true}),
 		left("worker:0"),
 	} {

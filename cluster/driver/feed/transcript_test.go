@@ -77,7 +77,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-const recomputed = "partition 0 was computed again and begins with another record than before: its first 70 records were " +
+const recomputed = "partition 0 was computed again and begins with another record than before: " +
+	"its first 70 records were " +
 	"delivered already; make the DataFrame's order certain (sort or checkpoint it), then run the cell again"
 
 // TestMixedReading: the failure names a worker of each kind.
@@ -235,7 +236,9 @@ func TestSourceFailed(t *testing.T) {
 	f := delivered(t, Drop, false, false, 100, 40)
 	play(
 		t, f,
-		said{sourceFails("ValueError: x"), "a: over, another follows: ValueError: x; b: over, another follows: ValueError: x"},
+		said{
+			sourceFails("ValueError: x"), "a: over, another follows: ValueError: x; b: over, another follows: ValueError: x",
+		},
 		said{wanted("b", 3, "d"), ""},
 		said{ended("b", 3, 0, false), ""},
 		said{has("a", 100, 60), ""},
@@ -252,7 +255,10 @@ func TestMore(t *testing.T) {
 	f := delivered(t, Drop, true, false, 100, 40)
 	play(
 		t, f,
-		said{fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}), "a: epoch 0 over at 100 of 100; b: epoch 0 over at 0 of 100; a: over, another follows; b: over, another follows"},
+		said{
+			fed(&clusterpb.FeedEpochFed{Rows: 100, Last: true}),
+			"a: epoch 0 over at 100 of 100; b: epoch 0 over at 0 of 100; a: over, another follows; b: over, another follows",
+		},
 		said{wanted("b", 3, "d"), ""}, // a speculative attempt: its holder has stopped it
 	)
 }
@@ -269,7 +275,10 @@ func TestEpochs(t *testing.T) {
 		said{fed(&clusterpb.FeedEpochFed{Rows: 10}), "a: move 5 of epoch 0 to b"},
 		said{held("a", &clusterpb.FeedHeld{Received: 10, MovedOut: 5}), ""},
 		said{moved("a", &clusterpb.FeedMoved{To: "b", Rows: 5}), ""},
-		said{held("b", &clusterpb.FeedHeld{MovedIn: 5}), "a: allow 5 of epoch 0; b: allow 5 of epoch 0; a: epoch 0 over at 5 of 5; b: epoch 0 over at 5 of 5"},
+		said{
+			held("b", &clusterpb.FeedHeld{MovedIn: 5}),
+			"a: allow 5 of epoch 0; b: allow 5 of epoch 0; a: epoch 0 over at 5 of 5; b: epoch 0 over at 5 of 5",
+		},
 		said{fed(&clusterpb.FeedEpochFed{Epoch: 1, Rows: 10, Last: true}), "b: move 5 of epoch 1 to a"},
 	)
 }
@@ -338,6 +347,9 @@ func TestNumbersDiffer(t *testing.T) {
 	reason := "the source has read 11 records in epoch 1, and 10 were delivered"
 	play(
 		t, delivered(t, Drop, false, false, 10, 0),
-		said{fed(&clusterpb.FeedEpochFed{Rows: 11, Last: true}), "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
+		said{
+			fed(&clusterpb.FeedEpochFed{Rows: 11, Last: true}), "a: over: " + reason + "; b: over: " + reason +
+				"; stop the source: " + reason,
+		},
 	)
 }

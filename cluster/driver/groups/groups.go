@@ -80,7 +80,8 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 		return err
 	}
 	if run.Over != "" || run.ID != m.GetRun() || !slices.Contains(run.Tasks, Task{m.GetTask(), m.GetAttempt()}) {
-		return status.Errorf(codes.FailedPrecondition, "%s is no task of the active run any more: run %d was ended, or its tasks were started again", m.GetTask(), m.GetRun())
+		return status.Errorf(codes.FailedPrecondition, "%s is no task of the active run any more: run %d was ended, "+
+			"or its tasks were started again", m.GetTask(), m.GetRun())
 	}
 	m = proto.CloneOf(m)
 	m.Executor = executor
@@ -126,7 +127,10 @@ func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
 	g := s.groups[key]
 	if g == nil {
 		maps.DeleteFunc(s.groups, func(_ groupKey, old *group) bool { return len(old.members) == 0 })
-		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, said: map[string]*clusterpb.GroupProgress{}, stopped: map[string]time.Time{}, changed: make(chan struct{})}
+		g = &group{
+			key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, said: map[string]*clusterpb.GroupProgress{},
+			stopped: map[string]time.Time{}, changed: make(chan struct{}),
+		}
 		s.groups[key] = g
 	}
 	if g.members[m.GetTask()] != nil {

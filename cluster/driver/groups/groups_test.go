@@ -99,7 +99,8 @@ func (j joining) until(t *testing.T, fits func(*clusterpb.GroupUpdate) bool) *cl
 // end of the first member that leaves.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	g, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "chief:0"}, {Name: "worker:0"}, {Name: "worker:1"}}}})
+	g, client := serve(t,
+		&fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "chief:0"}, {Name: "worker:0"}, {Name: "worker:1"}}}})
 	last := join(t, client, "worker:1", 0)
 	last.until(t, func(u *clusterpb.GroupUpdate) bool {
 		return slices.Equal(u.GetMissing(), []string{"chief:0", "worker:0"})

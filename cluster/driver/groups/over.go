@@ -130,7 +130,8 @@ func (g *group) late(f *clusterpb.GroupFailure) string {
 		faults = append(faults, "the executor of "+names(silent)+" does not answer")
 	}
 	if len(faults) == 0 {
-		faults = append(faults, fmt.Sprintf("all have arrived, but %s gets nothing from %s", f.GetTask(), names(f.GetWaits())))
+		faults = append(faults,
+			fmt.Sprintf("all have arrived, but %s gets nothing from %s", f.GetTask(), names(f.GetWaits())))
 	}
 	return fmt.Sprintf("%s: %s: %s", f.GetWhat(), strings.Join(faults, ", "), f.GetReason())
 }

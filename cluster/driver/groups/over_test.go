@@ -14,26 +14,50 @@ import (
 // left. All members receive the same reason.
 func TestFail(t *testing.T) {
 	t.Parallel()
-	late := &clusterpb.GroupFailure{Call: 5, What: "barrier", Late: true, Reason: "the timeout= of 1s has passed", Waits: []string{"worker:1"}}
+	late := &clusterpb.GroupFailure{
+		Call: 5, What: "barrier", Late: true, Reason: "the timeout= of 1s has passed", Waits: []string{"worker:1"},
+	}
 	for name, c := range map[string]struct {
 		failure *clusterpb.GroupFailure
 		said    map[string]*clusterpb.GroupProgress // the others' answers
 		leaves  string
 		want    string
 	}{
-		"not arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5, Calling: true}, "worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive: the timeout= of 1s has passed"},
-		"in an earlier call": {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 4, Calling: true}}, want: "barrier: the executor of worker:2 does not answer: the timeout= of 1s has passed"},
-		"two":                {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}, "worker:1": {Calls: 1}}, want: "barrier: worker:1, worker:2 did not arrive: the timeout= of 1s has passed"},
-		"both kinds":         {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}}, want: "barrier: worker:2 did not arrive, the executor of worker:1 does not answer: the timeout= of 1s has passed"},
-		"all arrived":        {failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5}, "worker:2": {Calls: 6}}, want: "barrier: all have arrived, but worker:0 gets nothing from worker:1: the timeout= of 1s has passed"},
-		"left meanwhile":     {failure: late, leaves: "worker:2", want: "worker:2 has left the group"},
-		"lost":               {failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"}, want: "worker:0 lost the connection to worker:1: EOF"},
-		"another one left":   {failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"}, leaves: "worker:2", want: "worker:2 has left the group"},
-		"something else":     {failure: &clusterpb.GroupFailure{Reason: "the calls differ"}, want: "the calls differ"},
+		"not arrived": {failure: late, said: map[string]*clusterpb.GroupProgress{
+			"worker:1": {Calls: 5, Calling: true},
+			"worker:2": {Calls: 4},
+		}, want: "barrier: worker:2 did not arrive: the timeout= of 1s has passed"},
+		"in an earlier call": {
+			failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 4, Calling: true}},
+			want: "barrier: the executor of worker:2 does not answer: the timeout= of 1s has passed",
+		},
+		"two": {
+			failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}, "worker:1": {Calls: 1}},
+			want: "barrier: worker:1, worker:2 did not arrive: the timeout= of 1s has passed",
+		},
+		"both kinds": {
+			failure: late, said: map[string]*clusterpb.GroupProgress{"worker:2": {Calls: 4}},
+			want: "barrier: worker:2 did not arrive, the executor of worker:1 does not answer: the timeout= of 1s has passed",
+		},
+		"all arrived": {
+			failure: late, said: map[string]*clusterpb.GroupProgress{"worker:1": {Calls: 5}, "worker:2": {Calls: 6}},
+			want: "barrier: all have arrived, but worker:0 gets nothing from worker:1: the timeout= of 1s has passed",
+		},
+		"left meanwhile": {failure: late, leaves: "worker:2", want: "worker:2 has left the group"},
+		"lost": {
+			failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"},
+			want:    "worker:0 lost the connection to worker:1: EOF",
+		},
+		"another one left": {
+			failure: &clusterpb.GroupFailure{Lost: "worker:1", Reason: "EOF"}, leaves: "worker:2",
+			want: "worker:2 has left the group",
+		},
+		"something else": {failure: &clusterpb.GroupFailure{Reason: "the calls differ"}, want: "the calls differ"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "worker:0"}, {Name: "worker:1"}, {Name: "worker:2"}}}})
+			_, client := serve(t,
+				&fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "worker:0"}, {Name: "worker:1"}, {Name: "worker:2"}}}})
 			streams := map[string]joining{}
 			for _, task := range []string{"worker:0", "worker:1", "worker:2"} {
 				streams[task] = join(t, client, task, 0)
@@ -73,7 +97,9 @@ func TestFail(t *testing.T) {
 				if task == c.leaves {
 					continue
 				}
-				if u := j.until(t, func(u *clusterpb.GroupUpdate) bool { return u.GetOver() != "" || len(u.GetMembers()) > 0 }); u.GetOver() != c.want {
+				if u := j.until(t, func(u *clusterpb.GroupUpdate) bool {
+					return u.GetOver() != "" || len(u.GetMembers()) > 0
+				}); u.GetOver() != c.want {
 					t.Errorf("%s hears %v", task, u)
 				}
 			}
@@ -81,7 +107,8 @@ func TestFail(t *testing.T) {
 			if err != nil || again.GetReason() != c.want {
 				t.Errorf("the next one hears %v, %v", again, err)
 			}
-			if _, err := client.Fail(t.Context(), &clusterpb.GroupFailure{Run: 1, Task: "worker:3"}); status.Code(err) != codes.NotFound {
+			if _, err := client.Fail(t.Context(), &clusterpb.GroupFailure{Run: 1, Task: "worker:3"}); status.Code(err) !=
+				codes.NotFound {
 				t.Errorf("one that is no member: %v", err)
 			}
 		})

@@ -19,7 +19,8 @@ func TestStopped(t *testing.T) {
 	say := func(calling bool) {
 		t.Helper()
 		for _, task := range []string{"worker:0", "worker:1"} {
-			if _, err := client.Progress(t.Context(), &clusterpb.GroupProgress{Run: 1, Task: task, Calls: 3, Calling: calling && task == "worker:1"}); err != nil {
+			if _, err := client.Progress(t.Context(),
+				&clusterpb.GroupProgress{Run: 1, Task: task, Calls: 3, Calling: calling && task == "worker:1"}); err != nil {
 				t.Error(err)
 			}
 		}

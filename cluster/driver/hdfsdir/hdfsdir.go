@@ -39,7 +39,8 @@ func Open(dir string) (driver.RemoteDir, error) { return OpenAs(dir, "", "") }
 // OpenAs is like Open with another configuration and another user, unless they are "".
 func OpenAs(dir, confDir, user string) (driver.RemoteDir, error) {
 	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
-		return driver.RemoteDir{}, fmt.Errorf("results can be stored in a folder of this machine or on hdfs://, not on %s://", scheme)
+		return driver.RemoteDir{},
+			fmt.Errorf("results can be stored in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()
 	if confDir != "" {
@@ -65,11 +66,14 @@ func OpenAs(dir, confDir, user string) (driver.RemoteDir, error) {
 	full, err := reader.URI(dir)
 	if err != nil {
 		if conf.Dir() == "" && strings.HasPrefix(dir, "hdfs:///") {
-			err = errors.New("it has no NameNode, and there is no Hadoop configuration: use hdfs://HOST:PORT/…, or set HADOOP_CONF_DIR for JupyterLab to the folder with core-site.xml")
+			err = errors.New("it has no NameNode, and there is no Hadoop configuration: use hdfs://HOST:PORT/…, " +
+				"or set HADOOP_CONF_DIR for JupyterLab to the folder with core-site.xml")
 		}
 		return driver.RemoteDir{}, err
 	}
-	return driver.RemoteDir{Writer: fileSystem{writer}, Reader: fileSystem{reader}, Dir: full, Close: multiCloser{reader, writer}}, nil
+	return driver.RemoteDir{
+		Writer: fileSystem{writer}, Reader: fileSystem{reader}, Dir: full, Close: multiCloser{reader, writer},
+	}, nil
 }
 
 // clientProperties are the prefixes of the properties that a client of HDFS needs.

@@ -13,7 +13,11 @@ type Action any
 // Actions on the engine and on agents.
 type (
 	// ReplaceExecutor requests a replacement for an executor from the engine.
-	ReplaceExecutor struct{ Exec cluster.ExecutorID }
+	// Elsewhere asks for another host: its own does not answer, which the engine may not know yet.
+	ReplaceExecutor struct {
+		Exec      cluster.ExecutorID
+		Elsewhere bool
+	}
 	// SendInstruction sends an instruction to an agent, if it is connected.
 	SendInstruction struct {
 		Exec cluster.ExecutorID

@@ -19,7 +19,8 @@ func (l *Machine) closeRun(how string, f *clusterpb.Failure, grace time.Duration
 		r.State = RunFailed
 	}
 	r.Failure = f
-	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle", "stop", "stop step", "stop unresponsive") {
+	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle", "stop", "stop step",
+		"stop unresponsive") {
 		if name != "enter" || l.next == nil { // a waiting start keeps its timer
 			l.do(SetTimer{name, 0})
 		}
@@ -45,13 +46,12 @@ func (l *Machine) endAll(grace time.Duration) {
 	}
 }
 
-// end ends an executor's process. If its agent is silent, the instruction is sent when the
-// agent reconnects; otherwise it is not repeated, because a second SIGTERM would interrupt a
-// program that is saving.
+// end ends an executor's process. If its agent is silent, the instruction is sent again when the agent reconnects;
+// otherwise it is not repeated, because a second SIGTERM would interrupt a program that is saving.
 func (l *Machine) end(x *Executor, grace time.Duration) {
 	t := l.run.task(x.Task)
 	t.asked, t.signaled = true, true
-	x.inRun.endMissed, x.inRun.grace = x.State == ExecutorSilent, grace
+	x.inRun.endMissed, x.inRun.grace = x.State == ExecutorSilent || x.agent.silent > 0, grace
 	l.do(SendInstruction{x.ID, endRun(l.run.Spec.ID, grace)})
 }
 

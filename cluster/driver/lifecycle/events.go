@@ -1,11 +1,14 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Event is the input of Step: an event of the engine (cluster.Event), or one of the types of this file and of runevents.go.
+// Event is the input of Step: an event of the engine (cluster.Event), or one of the types of this file
+// and of runevents.go.
 type Event any
 
 // Answers of the engine to the driver's calls.
@@ -47,6 +50,12 @@ type (
 		Attempt int
 		By      cluster.LostBy
 		Cause   string
+	}
+	// AgentSilent reports every second for how long an agent that should send heartbeats has sent no message, and once,
+	// by 0, that it has sent one again.
+	AgentSilent struct {
+		Exec cluster.ExecutorID
+		For  time.Duration
 	}
 	// AgentDisconnected reports that an agent's connection broke.
 	AgentDisconnected struct {

@@ -50,7 +50,9 @@ type Executor struct {
 type executorAgent struct {
 	incarnation string
 	address     string
-	sudden      bool // it sent a message just before its connection broke
+	sudden      bool          // it sent a message just before its connection broke
+	silent      time.Duration // since its last message, if that is longer than usual; 0: not
+	probed      bool          // it has not answered the last Probe
 }
 
 // executorLoss is the last loss of an executor.
@@ -60,6 +62,7 @@ type executorLoss struct {
 	// memory is how often it was lost by memory before its task entered a program, since one did.
 	memory int
 	final  bool // another executor in its place would end in the same way
+	silent bool // its host does not answer
 }
 
 // enoughMemoryLosses is how many executors of a role may be lost by memory before its task has entered a program: all
@@ -92,7 +95,8 @@ func (l *Machine) joined(e AgentJoined) {
 		// Another agent process has joined: the old one's task is gone.
 		l.taskGone(x, "its agent was started anew, and its process is gone")
 	}
-	x.Attempt, x.agent.incarnation, x.Host, x.agent.address = e.Attempt, e.Incarnation, e.Host, e.Address
+	x.Attempt, x.Host = e.Attempt, e.Host
+	x.agent = executorAgent{incarnation: e.Incarnation, address: e.Address, probed: again && x.agent.probed}
 	l.setState(x, ExecutorJoined)
 	x.Why, x.lastLines = "Python is warming up", nil
 	if e.Warm {
@@ -163,11 +167,16 @@ func (l *Machine) becomeReady() {
 // lose marks an executor as lost and requests a replacement. After MaxReplacements it gives the
 // executor up; only a reset requests it again.
 func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
+	l.loseWith(x, by, cause, "executor lost: "+cause)
+}
+
+// loseWith does what lose does; reason is the one of the executor's task.
+func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string) {
 	if x.State == ExecutorLost {
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.loss = executorLoss{by: by, memory: x.loss.memory}
+	x.loss = executorLoss{by: by, memory: x.loss.memory, silent: by == cluster.LostByHost && x.agent.silent > 0}
 	if by == cluster.LostByMemory && !(x.Busy && l.run != nil && l.run.task(x.Task).entered) {
 		x.loss.memory++
 	}
@@ -175,14 +184,15 @@ func (l *Machine) lose(x *Executor, by cluster.LostBy, cause string) {
 		x.loss.on = " on " + x.Host
 	}
 	l.setState(x, ExecutorLost)
-	x.Why, x.agent.incarnation = cause, ""
+	x.Why, x.agent.incarnation, x.agent.silent, x.agent.probed = cause, "", 0, false
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	if l.state >= Releasing {
 		l.setBusy(x, false)
 		return
 	}
-	l.taskGone(x, "executor lost: "+cause)
-	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
+	l.taskGone(x, reason)
+	// Ports are allocated again once all executors are ready.
+	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped {
 		l.run.State = RunWaiting
 	}
 	if x.State != ExecutorLost { // the restart of the run has requested another already: see regain
@@ -297,10 +307,11 @@ func (l *Machine) skipSidecars() bool {
 func (l *Machine) replace(x *Executor) {
 	x.replaced++
 	x.Attempt++
+	elsewhere := x.State == ExecutorLost && x.loss.silent
 	l.setBusy(x, false)
 	l.setState(x, ExecutorPending)
 	x.agent.incarnation = ""
-	l.do(ReplaceExecutor{x.ID})
+	l.do(ReplaceExecutor{x.ID, elsewhere})
 }
 
 // Missing returns one line that names the missing executors and why each is missing.

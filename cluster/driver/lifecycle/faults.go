@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,11 +18,18 @@ import (
 // peerWords matches the errors by which TensorFlow, PyTorch and JAX through gloo and NCCL, collective calls
 // (package groups) and feeds (package feed) report that a peer failed.
 var peerWords = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
-		`|a collective call failed: .*(has left the group|did not arrive|does not answer|lost the connection to \S+:\d)` +
-		`|the feed failed: \S+ has ended (while records were delivered|with \d+ records)` +
-		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
+	return regexp.MustCompile(
+		`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
+			`|a collective call failed: .*(has left the group|did not arrive|does not answer|lost the connection to \S+:\d)` +
+			`|the feed failed: \S+ has ended (while records were delivered|with \d+ records)` +
+			`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })
+
+// undecided is the state of a verdict that is not given yet.
+type undecided struct {
+	echoes   []*Task // tasks that failed with an error about a peer, or while a peer was silent
+	evidence bool    // the verdict waits for the answer of an agent
+}
 
 // rejoined compares the tasks of an agent that reconnected with the task that should run there.
 func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
@@ -107,8 +115,8 @@ func succeeded(x *clusterpb.Exited) bool {
 	return x.GetCode() == 0 && x.GetSignal() == 0 && x.GetReason() == ""
 }
 
-// taskFailed decides the consequence of a task's failure. The first exit is the root cause; but
-// if it ends with an error about a peer, the decision waits for limits.settle.
+// taskFailed decides the consequence of a task's failure. The first exit is the root cause; but if it ends with an
+// error about a peer, or while a peer is silent, the decision waits for limits.settle.
 func (l *Machine) taskFailed(t *Task) {
 	r := l.run
 	if l.policy(t.ID.Role).kind == cluster.Sidecar {
@@ -118,15 +126,11 @@ func (l *Machine) taskFailed(t *Task) {
 		l.checkDone()
 		return
 	}
-	if len(r.Tasks) > 1 && isEcho(t.Exit) {
+	if len(r.Tasks) > 1 && (isEcho(t.Exit) || endedItself(t.Exit) && l.silentPeer(t) != nil) {
 		t.Echo = true
 		r.echoes = append(r.echoes, t)
 		if len(r.echoes) == 1 {
-			for _, x := range l.execs {
-				if x.Busy {
-					l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
-				}
-			}
+			l.probe()
 			l.do(SetTimer{"settle", l.limits.settle})
 		}
 		return
@@ -134,8 +138,14 @@ func (l *Machine) taskFailed(t *Task) {
 	l.rootCause(t, l.describe(t))
 }
 
+// endedItself reports whether a task has ended by its own code: by an exit code, an exception or abort, with which the
+// coordination services of TensorFlow and JAX end a process when a peer is lost.
+func endedItself(x *clusterpb.Exited) bool {
+	return x.GetReason() == "" && (x.GetSignal() == 0 || syscall.Signal(x.GetSignal()) == syscall.SIGABRT)
+}
+
 func isEcho(x *clusterpb.Exited) bool {
-	if x.GetSignal() != 0 || x.GetReason() != "" {
+	if !endedItself(x) {
 		return false
 	}
 	if x.GetException() != "" {
@@ -144,8 +154,8 @@ func isEcho(x *clusterpb.Exited) bool {
 	return peerWords().MatchString(strings.Join(x.GetTail(), "\n"))
 }
 
-// verdict finds the root cause, limits.settle after a task failed with an error about a peer: a
-// peer that is stopped or silent, or else the task itself.
+// verdict finds the root cause, limits.settle after a task failed with an error about a peer: a peer that is stopped or
+// silent, or else the task itself. While a peer has not answered, it waits until limits.evidence.
 func (l *Machine) verdict() {
 	r := l.run
 	if !r.State.Open() || len(r.echoes) == 0 {
@@ -155,12 +165,28 @@ func (l *Machine) verdict() {
 		x := l.Executor(t.exec)
 		switch {
 		case t.Stopped && x.Busy:
-			l.rootCause(t, fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost the connection to it", t.ID, x.Host))
+			l.rootCause(t,
+				fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost the connection to it", t.ID, x.Host))
 			return
-		case x.State == ExecutorSilent:
+		case x.State == ExecutorSilent && x.agent.sudden && x.Busy:
 			l.rootCause(t, fmt.Sprintf("%s on %s is silent: %s", t.ID, x.Host, x.Why))
 			return
 		}
+	}
+	if x := l.silentPeer(r.echoes[0]); x != nil {
+		l.loseSilent(x)
+		return
+	}
+	if i := slices.IndexFunc(l.execs, l.unanswered); i >= 0 {
+		if !r.evidence {
+			r.evidence = true
+			l.do(SetTimer{"settle", l.limits.evidence - l.limits.settle})
+			return
+		}
+		x := l.execs[i]
+		x.agent.silent = max(x.agent.silent, l.limits.evidence)
+		l.loseSilent(x)
+		return
 	}
 	first := r.echoes[0]
 	first.Echo = false
@@ -183,7 +209,8 @@ func (l *Machine) describe(t *Task) string {
 	e := t.Exit
 	switch {
 	case e.GetReason() != "" && e.GetOutOfMemory(): // the kernel may kill more than the task
-		return fmt.Sprintf("%s: %s: the kernel killed processes because memory ran out (its cgroup's oom_kill rose)", where, e.GetReason())
+		return fmt.Sprintf("%s: %s: the kernel killed processes because memory ran out (its cgroup's oom_kill rose)", where,
+			e.GetReason())
 	case e.GetReason() != "":
 		return fmt.Sprintf("%s: %s", where, e.GetReason())
 	case e.GetOutOfMemory():
@@ -221,4 +248,31 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+func (l *Machine) notEnteredFailure() *clusterpb.Failure {
+	if l.run.awaitsExecutors() {
+		return &clusterpb.Failure{
+			Kind: "timeout", ExitCode: 124,
+			Summary: fmt.Sprintf("the tasks could not be launched within %s: %s", l.limits.enter, l.Missing()),
+			Remedy:  "%tfcluster reset replaces lost executors; " + resumes,
+		}
+	}
+	return l.run.notEnteredBy(l.limits.enter)
+}
+
+// stepTimeoutFailure returns the failure of a run that made no step in time. It names a stopped
+// process if there is one.
+func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
+	f := &clusterpb.Failure{
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; " + resumes,
+		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
+	}
+	for _, t := range l.run.Tasks {
+		if t.Stopped {
+			f.Task, f.Summary = t.ID.String(), fmt.Sprintf("%s: %s is stopped (a SIGSTOP, or a debugger)", f.Summary, t.ID)
+			break
+		}
+	}
+	return f
 }

@@ -93,7 +93,10 @@ func threadTime() time.Duration {
 
 // newScale returns a cluster of n workers and of n tasks of a role that the workers depend on.
 func newScale(n int) *scale {
-	roles := []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n), DependsOn: []string{"db"}}, {Name: "db", Count: int32(n), Kind: cluster.Untracked}}
+	roles := []*clusterpb.Role{
+		{Name: cluster.Worker, Count: int32(n), DependsOn: []string{"db"}},
+		{Name: "db", Count: int32(n), Kind: cluster.Untracked},
+	}
 	var execs []cluster.ExecutorRequest
 	for i, t := range cluster.Tasks(roles) {
 		execs = append(execs, cluster.ExecutorRequest{ID: cluster.ExecutorID(strconv.Itoa(i)), Task: t})

@@ -71,14 +71,20 @@ func TestLastLines(t *testing.T) {
 // barrier have ended; it waits for a task that depends on another role.
 func TestBarrierOfStages(t *testing.T) {
 	t.Parallel()
-	for before, want := range map[string]string{cluster.Chief: "worker:0 begins only when the chief has ended (--worker-depends-on), so it cannot arrive before", "loader": ""} {
+	for before, want := range map[string]string{
+		cluster.Chief: "worker:0 begins only when the chief has ended (--worker-depends-on), so it cannot arrive before",
+		"loader":      "",
+	} {
 		p := &player{t: t}
-		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
+		for _, line := range []string{
+			"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0",
+		} {
 			if err := p.do(line); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if problem, open := p.l.BarrierOpens(map[cluster.TaskID]bool{{Role: cluster.Chief}: true}, 1); problem != want || open != (want != "") {
+		if problem, open := p.l.BarrierOpens(map[cluster.TaskID]bool{{Role: cluster.Chief}: true}, 1); problem != want ||
+			open != (want != "") {
 			t.Errorf("worker behind %s: %q, %t", before, problem, open)
 		}
 	}

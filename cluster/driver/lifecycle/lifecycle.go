@@ -8,6 +8,7 @@
 //	run.go        a run: prepared, launched, entered
 //	roles.go      start order of roles, and the end of a run
 //	faults.go     a task's failure: root cause or secondary failure
+//	silence.go    silent agents: lost hosts, and the cause of their peers' failures
 //	restart.go    restarts after a lost worker or a failed task
 //	stop.go       stops a run at a step that all tasks agree on
 //	end.go        ends a run and its processes
@@ -48,11 +49,16 @@ type Machine struct {
 
 // Limits are the timeouts of the lifecycle.
 type Limits struct {
-	Reserve   time.Duration // until every executor is ready
-	takeOver  time.Duration // until the engine has reported which executors of an earlier driver it keeps; the engine may be unreachable meanwhile
+	Reserve time.Duration // until every executor is ready
+	// Until the engine has reported which executors of an earlier driver it keeps; the engine may be
+	// unreachable meanwhile.
+	takeOver  time.Duration
 	settle    time.Duration // from the exit of a task with a secondary failure to the decision about its root cause
-	Heartbeat time.Duration // from a broken stream to a lost executor
-	Sudden    time.Duration // the same for an agent that sent a message just before
+	evidence  time.Duration // the same if a peer's agent does not answer
+	quiet     time.Duration // from an agent's last message until it explains the failure of a peer
+	Heartbeat time.Duration // from an agent's last message to a lost executor
+	Sudden    time.Duration // from a broken stream to a lost executor, for an agent that sent a message just before
+	comeBack  time.Duration // from a takeover until executors whose agents have not reconnected are lost
 	enter     time.Duration // from start until every task has entered main_fun
 	Idle      time.Duration // 0: no limit
 	failGrace time.Duration // from SIGTERM to SIGKILL for tasks whose peer failed
@@ -69,10 +75,11 @@ type Limits struct {
 // DefaultLimits returns the limits of a cluster that is reserved without options.
 func DefaultLimits() Limits {
 	return Limits{
-		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, Heartbeat: 10 * time.Second, Sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
-		Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
-		askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond, straggle: time.Second, noReply: 3 * time.Second,
-		stacks: 2 * time.Second, report: 10 * time.Second,
+		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, evidence: 5 * time.Second,
+		quiet: 3 * time.Second, Heartbeat: cluster.HeartbeatTimeout, Sudden: 700 * time.Millisecond,
+		comeBack: 10 * time.Second, enter: 10 * time.Minute, Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond,
+		evaluator: 2 * time.Minute, ending: 10 * time.Second, askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond,
+		straggle: time.Second, noReply: 3 * time.Second, stacks: 2 * time.Second, report: 10 * time.Second,
 	}
 }
 
@@ -142,11 +149,7 @@ func (l *Machine) timer(name string) {
 		}
 	case strings.HasPrefix(name, "silent "):
 		if x := l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.State == ExecutorSilent {
-			by, cause := cluster.LostByHost, fmt.Sprintf("no heartbeat for %s: its host is down, stopped or cut off from the driver", l.limits.Heartbeat)
-			if x.agent.sudden {
-				by, cause = cluster.LostByEngine, "its agent ended without a report: it was killed, or its host is down"
-			}
-			l.lose(x, by, cause)
+			l.lose(x, cluster.LostByEngine, "its agent ended without a report: it was killed, or its host is down")
 		}
 	case strings.HasPrefix(name, "unknown "):
 		l.unknown(l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "unknown "))))
@@ -217,7 +220,10 @@ func (l *Machine) engineEnded(cause string) {
 	if l.state >= Releasing {
 		return
 	}
-	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 137, Remedy: "%tfcluster reserve makes another cluster"}
+	f := &clusterpb.Failure{
+		Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 137,
+		Remedy: "%tfcluster reserve makes another cluster",
+	}
 	if l.Active() {
 		l.closeRun("failed", f, 0)
 	}
@@ -235,7 +241,8 @@ func (l *Machine) engineEnded(cause string) {
 // cancelStart fails a start that waits for executors.
 func (l *Machine) cancelStart(by string) {
 	if l.next != nil {
-		l.startFailed(&clusterpb.Failure{Kind: "canceled", Summary: "the start was ended by " + by + " before it began", ExitCode: 1})
+		l.startFailed(
+			&clusterpb.Failure{Kind: "canceled", Summary: "the start was ended by " + by + " before it began", ExitCode: 1})
 	}
 }
 
@@ -279,5 +286,7 @@ func ReleaseInstruction(reason string) *clusterpb.Instruction {
 }
 
 func endRun(run int32, grace time.Duration) *clusterpb.Instruction {
-	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}}}
+	return &clusterpb.Instruction{
+		Instruction: &clusterpb.Instruction_EndRun{EndRun: &clusterpb.EndRun{Run: run, GraceMillis: grace.Milliseconds()}},
+	}
 }

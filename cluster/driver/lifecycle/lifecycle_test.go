@@ -63,18 +63,29 @@ func TestLifecycle(t *testing.T) {
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	for exception, echo := range map[string]bool{
-		"UnavailableError: tasks are unhealthy":                                                                                                           true,
-		"RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:51090":                                                    true,
-		"ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:1: Connection reset by peer":   true,
-		"RuntimeError: a collective call failed: worker:1 has left the group":                                                                             true,
-		"RuntimeError: a collective call failed: barrier: worker:1 did not arrive: the timeout= of 1s has passed":                                         true,
-		"RuntimeError: a collective call failed: barrier: the executor of worker:1 does not answer: the timeout= of 1s has passed":                        true,
-		"RuntimeError: the feed failed: worker:1 has ended while records were delivered to it":                                                            true,
-		"RuntimeError: the feed failed: worker:1 has ended with 60 records that no program has read":                                                      true,
-		"RuntimeError: the feed failed: ValueError: worker:1 has ended":                                                                                   false,
-		"RuntimeError: a collective call failed: call 1 of worker:0 is barrier, of worker:1 it is all_gather":                                             false,
-		"torch.distributed.DistBackendError: NCCL error, unhandled system error\nncclRemoteError: A call failed possibly due to a remote process exiting": true,
-		"ConnectionResetError: [Errno 104] Connection reset by peer":                                                                                      false,
+		"UnavailableError: " +
+			"tasks are unhealthy": true,
+		"RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer " +
+			"[127.0.0.1]:51090": true,
+		"ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error " +
+			"[127.0.0.1]:1: Connection reset by peer": true,
+		"RuntimeError: a collective call failed: " +
+			"worker:1 has left the group": true,
+		"RuntimeError: a collective call failed: barrier: worker:1 did not arrive: " +
+			"the timeout= of 1s has passed": true,
+		"RuntimeError: a collective call failed: barrier: the executor of worker:1 does not answer: " +
+			"the timeout= of 1s has passed": true,
+		"RuntimeError: the feed failed: worker:1 has ended while records were " +
+			"delivered to it": true,
+		"RuntimeError: the feed failed: worker:1 has ended with 60 records that no program " +
+			"has read": true,
+		"RuntimeError: the feed failed: ValueError: " +
+			"worker:1 has ended": false,
+		"RuntimeError: a collective call failed: call 1 of worker:0 is barrier, " +
+			"of worker:1 it is all_gather": false,
+		"torch.distributed.DistBackendError: NCCL error, unhandled system error\n" +
+			"ncclRemoteError: A call failed possibly due to a remote process exiting": true,
+		"ConnectionResetError: [Errno 104] Connection reset by peer": false,
 		"ValueError: bad batch": false,
 	} {
 		if got := isEcho(&clusterpb.Exited{Code: 1, Exception: exception}); got != echo {
@@ -94,22 +105,61 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: -1, Signal: 11}, "native code failed"},
 		{&clusterpb.Exited{Code: -1, Signal: 9}, "find out what sent the signal"},
 		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors stay reserved"},
-		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
+		{
+			&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"},
+			"create tf.distribute.MultiWorkerMirroredStrategy() before",
+		},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
-		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a record has 9 bytes: reserve with --feed-memory 73m"}, "reserve --replace takes other options"},
-		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"}, "on that disk, or change the program"},
-		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 24] Too many open files"}, "(ulimit -n) and then %tfcluster reserve --replace"},
-		{&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 12] Cannot allocate memory"}, "free memory, or change the program; then run"},
-		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: the feed failed: the executor of worker:0 has lost the connection to the cluster's driver: x"}, "driver.log below"},
-		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a collective call failed: the executor of worker:0 has lost the connection to the cluster's driver: x"}, "or the network between"},
+		{
+			&clusterpb.Exited{Code: 1, Exception: "RuntimeError: a record has 9 bytes: reserve with --feed-memory 73m"},
+			"reserve --replace takes other options",
+		},
+		{
+			&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 28] No space left on device: '/data/x'"},
+			"on that disk, or change the program",
+		},
+		{
+			&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 24] Too many open files"},
+			"(ulimit -n) and then %tfcluster reserve --replace",
+		},
+		{
+			&clusterpb.Exited{Code: 1, Exception: "OSError: [Errno 12] Cannot allocate memory"},
+			"free memory, or change the program; then run",
+		},
+		{&clusterpb.Exited{
+			Code: 1, Exception: "RuntimeError: the feed failed: the executor of worker:0 has lost the connection to the " +
+				"cluster's driver: x",
+		}, "driver.log below"},
+		{&clusterpb.Exited{
+			Code: 1,
+			Exception: "RuntimeError: a collective call failed: the executor of worker:0 has lost the connection to the " +
+				"cluster's driver: x",
+		}, "or the network between"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
 		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: no such file"}, "another --python"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: open pipes for the output of a task: too many open files"}, "(ulimit -n) and then %tfcluster reserve --replace"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: make a folder of the run below --dir: mkdir /x: permission denied"}, "another --dir; "},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"}, "start sends it again"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: no such file"}, "reserve --replace with other --files"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: --working-dir /x is not a folder on n1"}, "%tfcluster start with another --working-dir"},
-		{&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"}, "from which the driver's host reads it, and the network"},
+		{
+			&clusterpb.Exited{Code: -1, Reason: "cannot be started: open pipes for the output of a task: too many open files"},
+			"(ulimit -n) and then %tfcluster reserve --replace",
+		},
+		{&clusterpb.Exited{
+			Code: -1, Reason: "cannot be started: make a folder of the run below --dir: mkdir /x: permission denied",
+		}, "another --dir; "},
+		{
+			&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: the archive contains too many files"},
+			"start sends it again",
+		},
+		{
+			&clusterpb.Exited{Code: -1, Reason: "cannot be started: --files pages on n1: no such file"},
+			"reserve --replace with other --files",
+		},
+		{
+			&clusterpb.Exited{Code: -1, Reason: "cannot be started: --working-dir /x is not a folder on n1"},
+			"%tfcluster start with another --working-dir",
+		},
+		{
+			&clusterpb.Exited{Code: -1, Reason: "cannot be started: fetch the run's checkpoints from the driver: it has ended"},
+			"from which the driver's host reads it, and the network",
+		},
 		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {
@@ -122,8 +172,14 @@ func TestRemedies(t *testing.T) {
 		kind, want string
 	}{
 		{Task{Stopped: true}, cluster.LostByEngine, "lost", "find out what stopped it on h; "},
-		{Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}}, cluster.LostByMemory, "out_of_memory", "more --memory"},
-		{Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}}, cluster.LostByError, "lost", "correct on h what the reason names; "},
+		{
+			Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}},
+			cluster.LostByMemory, "out_of_memory", "more --memory",
+		},
+		{
+			Task{Exit: &clusterpb.Exited{Code: -1, Reason: "executor lost: x"}},
+			cluster.LostByError, "lost", "correct on h what the reason names; ",
+		},
 		{Task{Exit: &clusterpb.Exited{Code: 1, Exception: "ValueError: x"}}, cluster.LostByError, "task", "fix the program"},
 	} {
 		x := &Executor{State: ExecutorLost, Host: "h", loss: executorLoss{by: tt.by}}

@@ -22,8 +22,9 @@ type player struct {
 	run int32
 	out bytes.Buffer
 	// armed holds the running timers: a transcript cannot fire another one.
-	armed     map[string]bool
-	holdFiles bool
+	armed       map[string]bool
+	holdFiles   bool
+	holdAnswers bool
 }
 
 func play(t *testing.T, script string) string {
@@ -70,7 +71,10 @@ func (p *player) do(line string) error {
 	case "up":
 		for _, x := range p.l.execs {
 			p.step(cluster.Granted{Executor: x.ID, Attempt: x.Attempt, Host: "host" + string(x.ID)})
-			p.step(AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." + string(x.ID), Warm: true})
+			p.step(AgentJoined{
+				Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." +
+					string(x.ID), Warm: true,
+			})
 		}
 	case "pending":
 		p.step(cluster.Pending{Executor: cluster.ExecutorID(word(0)), Why: strings.Join(words[1:], " ")})
@@ -89,7 +93,10 @@ func (p *player) do(line string) error {
 		}
 		p.step(cluster.BackedOff{Attempts: attempts, Why: "another is half filled too"})
 	case "lost":
-		by := map[string]cluster.LostBy{"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost, "kill": cluster.LostByKill}[opts["by"]]
+		by := map[string]cluster.LostBy{
+			"": cluster.LostByEngine, "error": cluster.LostByError, "memory": cluster.LostByMemory, "host": cluster.LostByHost,
+			"kill": cluster.LostByKill,
+		}[opts["by"]]
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
 		p.step(cluster.Lost{Executor: x.ID, Attempt: x.Attempt, By: by, Cause: strings.Join(words[1:], " ")})
 	case "join":
@@ -98,11 +105,14 @@ func (p *player) do(line string) error {
 			return err
 		}
 		p.step(AgentJoined{
-			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" + word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
+			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" +
+				word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
 		})
 	case "rejoin", "rejoin-idle":
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
-		e := AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true}
+		e := AgentJoined{
+			Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true,
+		}
 		if f[0] == "rejoin" {
 			e.Tasks = []*clusterpb.RunningTask{{Run: p.run, Task: x.Task.String()}}
 		}
@@ -112,6 +122,14 @@ func (p *player) do(line string) error {
 	case "disconnected":
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
 		p.step(AgentDisconnected{x.ID, x.agent.incarnation, word(1) == "suddenly"})
+	case "silent":
+		d, err := time.ParseDuration(word(1))
+		if err != nil {
+			return err
+		}
+		p.step(AgentSilent{cluster.ExecutorID(word(0)), d})
+	case "answers":
+		p.answer(cluster.ExecutorID(word(0)))
 	case "recovered":
 		p.step(Recovered{})
 	case "refused":
@@ -127,6 +145,8 @@ func (p *player) do(line string) error {
 		}
 		delete(p.armed, name)
 		p.step(TimerFired{name})
+	case "hold-answers": // to probes
+		p.holdAnswers = true
 	case "hold-files": // until files-settled
 		p.holdFiles = true
 	case "files-settled":
@@ -180,7 +200,7 @@ func (p *player) cluster(opts map[string]string) error {
 	for i, t := range cluster.Tasks(roles) {
 		execs = append(execs, cluster.ExecutorRequest{ID: cluster.ExecutorID(strconv.Itoa(i)), Task: t})
 	}
-	p.armed = map[string]bool{}
+	p.armed, p.holdAnswers = map[string]bool{}, false
 	p.l = New(execs, roles, lim, opts["from"] == "another")
 	p.print(p.l.Open())
 	return nil
@@ -219,7 +239,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "start":
 		p.run++
 		p.step(StartRequested{RunSpec{p.run, &clusterpb.RunOptions{
-			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
+			MaxRestarts: num("restarts"), MaxLosses: num("losses"), StepTimeoutMillis: dur("step").Milliseconds(),
+			RunTimeoutMillis: dur("run").Milliseconds(),
 		}}})
 	case "prepared":
 		for i, x := range p.l.execs {
@@ -242,7 +263,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "exit":
 		for _, t := range tasks() {
 			p.step(ProgramExited{Run: p.run, Attempt: p.l.run.task(t).Attempt, Task: t, Exit: &clusterpb.Exited{
-				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"], OutOfMemory: opts["oom"] != "",
+				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"],
+				OutOfMemory: opts["oom"] != "",
 			}})
 		}
 	case "stopped":
@@ -252,7 +274,8 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 		every, _ := strconv.ParseFloat(opts["every"], 64)
 		for _, t := range tasks() {
 			p.step(StepAnswered{p.run, p.l.run.task(t).Attempt, t, &clusterpb.Step{
-				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1, ReportSeconds: every, Passed: opts["passed"] != "",
+				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1,
+				ReportSeconds: every, Passed: opts["passed"] != "",
 			}})
 		}
 	case "leaving":
@@ -277,113 +300,17 @@ func (p *player) step(e Event) {
 		if a, ok := a.(SettleFiles); ok && !p.holdFiles {
 			p.step(FilesSettled(a))
 		}
-	}
-}
-
-func (p *player) print(actions []Action) {
-	for _, a := range actions {
-		switch a := a.(type) {
-		case ReplaceExecutor:
-			fmt.Fprintf(&p.out, "replace %s\n", a.Exec)
-		case SendInstruction:
-			fmt.Fprintf(&p.out, "send %s %s\n", a.Exec, instructionWords(a.What))
-		case SetTimer:
-			if a.After > 0 {
-				p.armed[a.Name] = true
-				fmt.Fprintf(&p.out, "timer %s %s\n", a.Name, a.After)
-			} else if p.armed[a.Name] {
-				delete(p.armed, a.Name)
-				fmt.Fprintf(&p.out, "cancel %s\n", a.Name)
-			}
-		case ReservationReady:
-			fmt.Fprintln(&p.out, "ready")
-		case ReservationFailed:
-			fmt.Fprintf(&p.out, "not reserved: %s\n%s", a.Failure.GetSummary(), remedyLine(a.Failure))
-		case Note:
-			fmt.Fprintf(&p.out, "note: %s\n", a.Text)
-		case Release:
-			fmt.Fprintf(&p.out, "release: %s\n", a.Reason)
-		case LaunchTask:
-			fmt.Fprintf(&p.out, "launch %s at %s\n", a.Task, a.Exec)
-		case RunEntered:
-			fmt.Fprintln(&p.out, "run entered")
-		case RunOver:
-			fmt.Fprintf(&p.out, "run over: %s\n%s", overWords(p.l.run), remedyLine(failureOf(p.l.run)))
-		case StartFailed:
-			fmt.Fprintf(&p.out, "start failed: %s\n%s", a.Failure.GetSummary(), remedyLine(a.Failure))
-		case RunGone:
-			fmt.Fprintln(&p.out, "run gone")
+		if a, ok := a.(SendInstruction); ok && a.What.GetProbe() != nil && !p.holdAnswers {
+			p.answer(a.Exec)
 		}
 	}
 }
 
-func remedyLine(f *clusterpb.Failure) string {
-	if f.GetRemedy() == "" {
-		return ""
+// answer is the heartbeat of an executor's agent.
+func (p *player) answer(id cluster.ExecutorID) {
+	stopped := map[cluster.TaskID]bool{}
+	if x := p.l.Executor(id); x.Busy {
+		stopped[x.Task] = p.l.run.task(x.Task).Stopped
 	}
-	return "  next: " + f.GetRemedy() + "\n"
-}
-
-func failureOf(r *Run) *clusterpb.Failure {
-	if r == nil {
-		return nil
-	}
-	return r.Failure
-}
-
-func overWords(r *Run) string {
-	if r == nil {
-		return "never started"
-	}
-	s := r.State.String()
-	if r.Failure != nil {
-		s += fmt.Sprintf(" (%s, code %d): %s", r.Failure.GetKind(), r.Failure.GetExitCode(), r.Failure.GetSummary())
-	}
-	return s
-}
-
-func instructionWords(in *clusterpb.Instruction) string {
-	switch i := in.GetInstruction().(type) {
-	case *clusterpb.Instruction_Prepare:
-		return fmt.Sprintf("prepare %d.%d", i.Prepare.GetRun(), i.Prepare.GetAttempt())
-	case *clusterpb.Instruction_EndRun:
-		return fmt.Sprintf("end %d within %s", i.EndRun.GetRun(), time.Duration(i.EndRun.GetGraceMillis())*time.Millisecond)
-	case *clusterpb.Instruction_Release:
-		return "release"
-	case *clusterpb.Instruction_TakeSnapshot:
-		return fmt.Sprintf("take snapshot %d within %s, to its log: %t", i.TakeSnapshot.GetRun(), time.Duration(i.TakeSnapshot.GetTimeoutMillis())*time.Millisecond, i.TakeSnapshot.GetToLog())
-	case *clusterpb.Instruction_Probe:
-		return "probe"
-	case *clusterpb.Instruction_TrainingOver:
-		return "training over"
-	case *clusterpb.Instruction_AskStep:
-		return "ask step"
-	case *clusterpb.Instruction_ActAtStep:
-		words := fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
-		if i.ActAtStep.GetConfirmed() {
-			words += ", confirmed"
-		}
-		return words
-	}
-	return fmt.Sprintf("%T", in.GetInstruction())
-}
-
-func (p *player) state() {
-	fmt.Fprintf(&p.out, "cluster %s\n", p.l.state)
-	for _, x := range p.l.execs {
-		fmt.Fprintf(&p.out, "  %s %s %s busy=%t %s\n", x.ID, x.Task, x.State, x.Busy, x.Why)
-	}
-	if r := p.l.run; r != nil {
-		fmt.Fprintf(&p.out, "run %d %s restarts=%d\n", r.Spec.ID, r.State, r.Restarts)
-		if p.holdFiles {
-			fmt.Fprintf(&p.out, "  awaits %s\n", p.l.RunAwaits())
-		}
-		for _, t := range r.Tasks {
-			state := t.State.String()
-			if t.State == TaskWaiting && t.Awaits != "" {
-				state += " for " + t.Awaits
-			}
-			fmt.Fprintf(&p.out, "  %s %s echo=%t\n", t.ID, state, t.Echo)
-		}
-	}
+	p.step(UsageReported{id, stopped})
 }

@@ -18,7 +18,9 @@ type Policy struct {
 }
 
 func policyOf(r *clusterpb.Role, lim Limits) Policy {
-	p := Policy{kind: cluster.KindOf(r), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond}
+	p := Policy{
+		kind: cluster.KindOf(r), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond,
+	}
 	if r.GetName() == cluster.Evaluator && p.endWithin == 0 {
 		p.endWithin = lim.evaluator
 	}

@@ -52,7 +52,8 @@ func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (probl
 			return fmt.Sprintf("%s has ended and cannot arrive", t.ID), true
 		}
 		if cluster.Trains(t.Awaits) && t.State == TaskWaiting && l.policy(t.Awaits).kind == cluster.Tracked {
-			return fmt.Sprintf("%s begins only when the %s has ended (--%s-depends-on), so it cannot arrive before", t.ID, t.Awaits, t.ID.Role), true
+			return fmt.Sprintf("%s begins only when the %s has ended (--%s-depends-on), so it cannot arrive before", t.ID,
+				t.Awaits, t.ID.Role), true
 		}
 		open = false
 	}

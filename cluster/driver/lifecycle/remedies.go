@@ -21,7 +21,8 @@ const resumes = "if the program saved checkpoints, start --resume continues from
 const moreMemory = "use a smaller batch or model, or reserve with more --memory"
 
 // reserveAgain is the remedy for a reservation that failed.
-const reserveAgain = "correct what the reason names, then %tfcluster reserve again; %tfcluster doctor checks this machine and the engine"
+const reserveAgain = "correct what the reason names, then %tfcluster reserve again; " +
+	"%tfcluster doctor checks this machine and the engine"
 
 // losses says how an executor that is given up was lost, for texts that begin with its name.
 func (x *Executor) losses() string {
@@ -51,7 +52,8 @@ func (x *Executor) correct() string {
 // givenUpFailure returns the failure of a reservation, a start or a run that needs an executor which is given up.
 func (l *Machine) givenUpFailure(x *Executor) *clusterpb.Failure {
 	f := &clusterpb.Failure{
-		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.quoted(), Summary: fmt.Sprintf("executor %s for %s %s", x.ID, x.Task, x.losses()),
+		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.quoted(),
+		Summary: fmt.Sprintf("executor %s for %s %s", x.ID, x.Task, x.losses()),
 	}
 	reserving := l.state <= Reserving
 	switch {
@@ -89,17 +91,21 @@ func taskRemedy(t *Task, x *Executor) (kind, next string) {
 	case notStarted:
 		return "lost", startRemedy(reason, on)
 	case lost && x.loss.by == cluster.LostByError:
-		return "lost", fmt.Sprintf("correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
+		return "lost", fmt.Sprintf(
+			"correct%s what the reason names; %%tfcluster start runs again on the remaining and replaced executors", on)
 	case e == nil, e.GetReason() != "":
-		return "lost", "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
+		return "lost", "%tfcluster start runs again on the remaining and replaced executors; " +
+			"%tfcluster reset ends processes that hang"
 	}
 	switch syscall.Signal(e.GetSignal()) {
 	case 0:
 		return "task", exceptionRemedy(e, on)
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS:
-		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; correct the program or its packages; %%tfcluster start runs it again", t.ID)
+		return "task", fmt.Sprintf("native code failed; %%tfcluster logs --task %s shows Python's stack; "+
+			"correct the program or its packages; %%tfcluster start runs it again", t.ID)
 	}
-	return "task", fmt.Sprintf("find out what sent the signal%s (dmesg shows what the kernel killed); %%tfcluster start runs again, with --max-restarts N also by itself", on)
+	return "task", fmt.Sprintf("find out what sent the signal%s (dmesg shows what the kernel killed); "+
+		"%%tfcluster start runs again, with --max-restarts N also by itself", on)
 }
 
 // startRemedy returns the remedy for a task that cannot be started for a reason of its agent's.
@@ -111,17 +117,27 @@ func startRemedy(reason, on string) string {
 		return limitRemedy(limit, "")
 	}
 	for _, r := range [...]struct{ part, next string }{
-		{"from the driver", "if it fails again, check the disk or file server from which the driver's host reads it, and the network between that host and the task's; %tfcluster start runs again"},
+		{
+			"from the driver", "if it fails again, check the disk or file server from which the driver's host reads it, " +
+				"and the network between that host and the task's; %tfcluster start runs again",
+		},
 		{": the archive ", "correct the archive on the notebook's host; %tfcluster start sends it again, and runs again"},
-		{"--files ", "if it fails again, correct on that host what the reason names, or reserve --replace with other --files; %tfcluster start runs again"},
+		{
+			"--files ", "if it fails again, correct on that host what the reason names, or reserve --replace with other " +
+				"--files; %tfcluster start runs again",
+		},
 		{"--working-dir ", "%tfcluster start with another --working-dir"},
-		{"make a folder of the run below --dir", "give this user access to --dir on every executor's host, or reserve with another --dir; %tfcluster start runs again"},
+		{
+			"make a folder of the run below --dir", "give this user access to --dir on every executor's host, " +
+				"or reserve with another --dir; %tfcluster start runs again",
+		},
 	} {
 		if strings.Contains(reason, r.part) {
 			return r.next
 		}
 	}
-	return "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; %tfcluster start runs again"
+	return "if it fails again, correct on that host what the reason names, or reserve with another --python or --venv; " +
+		"%tfcluster start runs again"
 }
 
 // exceptionRemedy returns the remedy for a task that ended by itself.
@@ -130,15 +146,20 @@ func exceptionRemedy(e *clusterpb.Exited, on string) string {
 	has := func(part string) bool { return strings.Contains(e.GetException(), part) }
 	switch {
 	case has("Collective ops must be configured at program startup"):
-		return "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
+		return "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, " +
+			"layers and models are created"
 	case has(errtext.Report):
 		return "report it as the error says; %tfcluster start runs again: the executors stay reserved"
 	case has("has lost the connection to the cluster's driver"):
-		return "the driver ended, or the network between that executor's host and the driver's broke: the driver's last lines are in driver.log below ~/.local/state/tfcluster on its host; %tfcluster start runs again: the executors stay reserved"
+		return "the driver ended, or the network between that executor's host and the driver's broke: " +
+			"the driver's last lines are in driver.log below ~/.local/state/tfcluster on its host; " +
+			"%tfcluster start runs again: the executors stay reserved"
 	case isEcho(e) && has(" lost the connection to "):
-		return "check the network between the hosts of the tasks that it names, and %tfcluster logs of them; %tfcluster start runs again: the executors stay reserved"
+		return "check the network between the hosts of the tasks that it names, and %tfcluster logs of them; " +
+			"%tfcluster start runs again: the executors stay reserved"
 	case isEcho(e) && has("a collective call failed"):
-		return "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: the executors stay reserved"
+		return "%tfcluster logs shows what the tasks that it names did; %tfcluster start runs again: " +
+			"the executors stay reserved"
 	case has("reserve with --"): // the package tfcluster names an option
 		return "do what the error says (reserve --replace takes other options); then %tfcluster start again"
 	case limit != "":
@@ -165,10 +186,12 @@ func ReserveRemedy(cause string) string {
 	return reserveAgain
 }
 
-// limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit; or is another step.
+// limitRemedy returns the remedy for a task that a limit of its host ended, from the step for that limit;
+// or is another step.
 func limitRemedy(step, or string) string {
 	if errtext.KeptFromStart(step) {
-		return step + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or + "; then run %tfcluster start again"
+		return step + " and then %tfcluster reserve --replace (executors keep the limit that they began with)" + or +
+			"; then run %tfcluster start again"
 	}
 	return step + or + "; then run %tfcluster start again: the executors stay reserved"
 }

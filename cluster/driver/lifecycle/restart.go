@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster"
 )
@@ -12,10 +13,12 @@ import (
 func (l *Machine) rootCause(t *Task, summary string) {
 	r := l.run
 	l.do(SetTimer{"settle", 0})
-	r.echoes = nil // decided: the next failure with an error about a peer starts a new wait
+	others := slices.DeleteFunc(r.echoes, func(e *Task) bool { return e == t })
+	r.undecided = undecided{} // the next failure with an error about a peer starts a new wait
 	parameterServers := len(r.cluster[cluster.PS]) > 0
 	if parameterServers && t.ID.Role == cluster.Worker {
 		if l.restartWorker(t, summary) {
+			l.restartPeers(others)
 			return
 		}
 	}
@@ -38,7 +41,8 @@ type restarts struct {
 
 // countRestart counts a restart of the run because of a task, and says which one it is; "" if none is left. A run that
 // restarts at all does so apart from that, up to --max-losses, where the task's executor was taken away: a program
-// without fault would end after as many preemptions as it may fail. Where somebody ended the application nothing restarts.
+// without fault would end after as many preemptions as it may fail. Where somebody ended the
+// application nothing restarts.
 func (l *Machine) countRestart(t *Task) string {
 	r, x := l.run, l.Executor(t.exec)
 	restarts, losses := int(r.Spec.Options.GetMaxRestarts()), int(r.Spec.Options.GetMaxLosses())
@@ -55,8 +59,18 @@ func (l *Machine) countRestart(t *Task) string {
 	return ""
 }
 
-// takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or the
-// engine gave it to others.
+// restartPeers handles the workers of a run with parameter servers whose failures the lost or failed worker explains.
+func (l *Machine) restartPeers(echoes []*Task) {
+	for _, t := range echoes {
+		if l.run.State.Open() && t.State == TaskExited {
+			t.Echo = false
+			l.rootCause(t, l.describe(t))
+		}
+	}
+}
+
+// takenAway reports whether the executor was lost without a fault of the program: its host was lost or is silent, or
+// the engine gave it to others.
 func (x *Executor) takenAway() bool {
 	return x.State == ExecutorSilent && !x.agent.sudden || x.State == ExecutorLost && x.loss.by == cluster.LostByHost
 }
@@ -76,8 +90,8 @@ func (l *Machine) restartAll(summary string) {
 	l.checkProcessesGone()
 }
 
-// filesSettled reports whether the files of the attempt that ended are ready for the next one. Its first call for an attempt
-// requests that by SettleFiles.
+// filesSettled reports whether the files of the attempt that ended are ready for the next one. Its first call for an
+// attempt requests that by SettleFiles.
 func (l *Machine) filesSettled() bool {
 	r := l.run
 	if r.settled < r.Attempt && r.asked < r.Attempt {
@@ -107,7 +121,8 @@ func (l *Machine) restartWorker(t *Task, summary string) bool {
 	if r.Restarts < int(r.Spec.Options.GetMaxRestarts()) && x.State == ExecutorReady {
 		r.Restarts++
 		t.Restarts++
-		l.note(true, "%s; restart %d of %d: only this worker, at the same address", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
+		l.note(true, "%s; restart %d of %d: only this worker, at the same address", summary, r.Restarts,
+			r.Spec.Options.GetMaxRestarts())
 		l.launch(x)
 		return true
 	}

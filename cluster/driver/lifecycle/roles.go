@@ -102,7 +102,8 @@ func (l *Machine) awaits(role string) string {
 // root cause is undecided.
 func (l *Machine) ended(role string) bool {
 	r := l.run
-	return r.count[role].alive() == r.serving(role) && !slices.ContainsFunc(r.echoes, func(t *Task) bool { return t.ID.Role == role })
+	return r.count[role].alive() == r.serving(role) &&
+		!slices.ContainsFunc(r.echoes, func(t *Task) bool { return t.ID.Role == role })
 }
 
 // serves reports whether a worker is in tf.distribute.Server.join() for a chief that has ended.
@@ -166,7 +167,9 @@ func (l *Machine) startEndTimers() {
 		switch {
 		case !x.Busy:
 		case x.Task.Role == cluster.Evaluator:
-			l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: r.Spec.ID}}}})
+			l.do(SendInstruction{x.ID, &clusterpb.Instruction{
+				Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: r.Spec.ID}},
+			}})
 		case !needed && !slices.Contains(roles, x.Task.Role):
 			l.end(x, l.limits.failGrace)
 		}
@@ -202,8 +205,9 @@ func (l *Machine) endTimeout(role string) {
 	if p.kind == cluster.Tracked {
 		l.closeRun("failed", &clusterpb.Failure{
 			Kind: "run_timeout", ExitCode: 124, Task: first.ID.String(), Host: l.Executor(first.exec).Host,
-			Summary: fmt.Sprintf("%s did not end within %s after the other roles (--%s-end-within)", strings.Join(left, ", "), p.endWithin, role),
-			Remedy:  fmt.Sprintf("raise the limit, or set --%s-kind untracked so that the run finishes without it", role),
+			Summary: fmt.Sprintf("%s did not end within %s after the other roles (--%s-end-within)", strings.Join(left, ", "),
+				p.endWithin, role),
+			Remedy: fmt.Sprintf("raise the limit, or set --%s-kind untracked so that the run finishes without it", role),
 		}, l.limits.failGrace)
 		return
 	}
@@ -211,7 +215,8 @@ func (l *Machine) endTimeout(role string) {
 	if role == cluster.Evaluator {
 		who, lost = "the evaluator", ", and its last evaluation may be missing"
 	}
-	l.note(true, "%s did not end within %s after the end of training and was ended%s; reserve --%s-end-within sets that time", who, p.endWithin, lost, role)
+	l.note(true, "%s did not end within %s after the end of training and was ended%s; "+
+		"reserve --%s-end-within sets that time", who, p.endWithin, lost, role)
 	l.checkDone()
 }
 

@@ -33,7 +33,10 @@ const (
 func (s RunState) Open() bool { return s < RunFinished }
 
 func (s RunState) String() string {
-	return [...]string{"starting", "starting", "starting", "running", "restarting", cluster.RunFinished, cluster.RunFailed, cluster.RunStopped}[s]
+	return [...]string{
+		"starting", "starting", "starting", "running", "restarting", cluster.RunFinished, cluster.RunFailed,
+		cluster.RunStopped,
+	}[s]
 }
 
 // Run is a run from its start to its end. It is kept for status until the next one starts.
@@ -52,7 +55,7 @@ type Run struct {
 	stop     *stopPlan // set while the run is being stopped with a grace period
 	stacks   bool      // no step within the step timeout: stacks were requested
 	over     bool      // training is over; an evaluator may still evaluate the last checkpoint
-	echoes   []*Task   // tasks that failed with an error about a peer; their root cause is not decided yet
+	undecided
 }
 
 // TaskState is the state of a task in a run.
@@ -132,6 +135,7 @@ func (l *Machine) stepRun(e Event) {
 		}
 	case UsageReported:
 		if x := l.Executor(e.Exec); x != nil {
+			defer l.answered(x) // after its tasks are known
 			if _, runs := e.Stopped[x.Task]; runs {
 				x.inRun.unknown = 0 // its launch was in progress when its agent reconnected
 			}
@@ -199,7 +203,7 @@ func (l *Machine) advance() {
 		}
 	}
 	r := l.run
-	r.State, r.echoes = RunPreparing, nil
+	r.State, r.undecided = RunPreparing, undecided{}
 	r.Attempt++
 	for _, t := range r.Tasks {
 		*t = Task{ID: t.ID, exec: t.exec, Restarts: t.Restarts}
@@ -230,7 +234,8 @@ func (l *Machine) prepared(e PortPrepared) {
 	if e.Err != "" {
 		l.closeRun("failed", &clusterpb.Failure{
 			Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 1,
-			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err), Remedy: "see the limit of open files (ulimit -n) and the used ports of that host; %tfcluster start runs again",
+			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err),
+			Remedy:  "see the limit of open files (ulimit -n) and the used ports of that host; %tfcluster start runs again",
 		}, 0)
 		return
 	}
@@ -296,8 +301,9 @@ func (l *Machine) allEntered() {
 func (l *Machine) runTimer(name string) {
 	if name == "enter" && l.next != nil && !l.Active() {
 		l.startFailed(&clusterpb.Failure{
-			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("the run could not begin within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset ends processes that hang and replaces lost executors",
+			Kind: "timeout", ExitCode: 124,
+			Summary: fmt.Sprintf("the run could not begin within %s: %s", l.limits.enter, l.Missing()),
+			Remedy:  "%tfcluster reset ends processes that hang and replaces lost executors",
 		})
 		return
 	}
@@ -330,8 +336,9 @@ func (l *Machine) runTimer(name string) {
 	case "run":
 		if r.State.Open() {
 			l.closeRun("failed", &clusterpb.Failure{
-				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run did not end within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
-				Remedy: "raise --run-timeout; " + resumes,
+				Kind: "run_timeout", ExitCode: 124,
+				Summary: fmt.Sprintf("the run did not end within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
+				Remedy:  "raise --run-timeout; " + resumes,
 			}, l.limits.failGrace)
 		}
 	case "stop", "stop step", "stop unresponsive":
@@ -356,16 +363,6 @@ func (l *Machine) startFailed(f *clusterpb.Failure) {
 	l.do(StartFailed{f})
 }
 
-func (l *Machine) notEnteredFailure() *clusterpb.Failure {
-	if l.run.awaitsExecutors() {
-		return &clusterpb.Failure{
-			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("the tasks could not be launched within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset replaces lost executors; " + resumes,
-		}
-	}
-	return l.run.notEnteredBy(l.limits.enter)
-}
-
 // askStacks has the stacks of every task appended to its lines, and sets the timer that then fails
 // the run.
 func (l *Machine) askStacks() {
@@ -379,20 +376,4 @@ func (l *Machine) askStacks() {
 		}
 	}
 	l.do(SetTimer{"step", l.limits.stacks})
-}
-
-// stepTimeoutFailure returns the failure of a run that made no step in time. It names a stopped
-// process if there is one.
-func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
-	f := &clusterpb.Failure{
-		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; " + resumes,
-		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
-	}
-	for _, t := range l.run.Tasks {
-		if t.Stopped {
-			f.Task, f.Summary = t.ID.String(), fmt.Sprintf("%s: %s is stopped (a SIGSTOP, or a debugger)", f.Summary, t.ID)
-			break
-		}
-	}
-	return f
 }

@@ -8,7 +8,7 @@ func (l *Machine) Step(e Event) []Action {
 	switch e := e.(type) {
 	case cluster.Event, Recovered, Refused:
 		l.engineEvent(e)
-	case AgentJoined, AgentLost, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected:
+	case AgentJoined, AgentLost, AgentWarm, EnvironmentUnfit, AgentFetching, AgentDisconnected, AgentSilent:
 		l.agentEvent(e)
 	case ClientsChanged, ResetRequested, RenewRequested, ShutdownRequested:
 		l.clientEvent(e)
@@ -35,7 +35,8 @@ func (l *Machine) engineEvent(e Event) {
 	case cluster.BackedOff:
 		l.backedOff(e)
 	case cluster.Granted:
-		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
+		if x := l.Executor(e.Executor); x != nil && e.Attempt >= x.Attempt &&
+			(x.State == ExecutorPending || x.State == ExecutorLost) {
 			l.setState(x, ExecutorGranted)
 			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not connected yet"
 			x.recovered = e.Recovered
@@ -49,9 +50,10 @@ func (l *Machine) engineEvent(e Event) {
 		longer := l.reserveTimeout() > l.limits.Reserve
 		l.takingOver = false
 		if kept := l.recovered(); kept < len(l.execs) {
-			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
+			l.note(true, "a new driver has taken the cluster over: %d of %d executors are still there; requesting %d new %s",
+				kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
 		}
-		l.do(SetTimer{"return", l.limits.Heartbeat})
+		l.do(SetTimer{"return", l.limits.comeBack})
 		if longer && l.state == Reserving {
 			l.do(SetTimer{"reserve", l.reserveTimeout()})
 		}
@@ -88,15 +90,16 @@ func (l *Machine) agentEvent(e Event) {
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
 			x.Why = e.What
 		}
+	case AgentSilent:
+		l.silent(l.Executor(e.Exec), e.For)
 	case AgentDisconnected:
-		if x := l.Executor(e.Exec); x != nil && x.agent.incarnation == e.Incarnation && (x.State == ExecutorJoined || x.State == ExecutorReady) {
+		if x := l.Executor(e.Exec); x != nil && x.agent.incarnation == e.Incarnation &&
+			(x.State == ExecutorJoined || x.State == ExecutorReady) {
 			l.setState(x, ExecutorSilent)
 			x.Why, x.agent.sudden = "its connection broke", e.Sudden
-			wait := l.limits.Heartbeat
 			if e.Sudden {
-				wait = min(wait, l.limits.Sudden)
+				l.do(SetTimer{"silent " + string(x.ID), min(l.limits.Heartbeat, l.limits.Sudden)})
 			}
-			l.do(SetTimer{"silent " + string(x.ID), wait})
 		}
 	}
 }

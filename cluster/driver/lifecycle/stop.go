@@ -213,7 +213,8 @@ func (l *Machine) nameStep() {
 	step, within := agreedStep(answers, l.limits.lead)
 	s.phase, s.ready = stopNamed, map[cluster.TaskID]bool{}
 	s.named = &clusterpb.ActAtStep{
-		Run: l.run.Spec.ID, Round: int32(s.round), Counter: answers[0].GetCounter(), Step: step, Action: clusterpb.ActAtStep_STOP,
+		Run: l.run.Spec.ID, Round: int32(s.round), Counter: answers[0].GetCounter(), Step: step,
+		Action: clusterpb.ActAtStep_STOP,
 	}
 	for _, t := range reporters {
 		l.do(SendInstruction{t.exec, actAtStep(s.named)})
@@ -371,7 +372,8 @@ func (l *Machine) resumeStop() {
 // Tasks with a silent agent are spared: it is unknown whether the request has reached them.
 func (l *Machine) killUnresponsive() {
 	l.run.stop.ended = false // the next exit starts the timer for tasks signaled in the meantime
-	stuck := l.busyTasks(func(t *Task) bool { return t.signaled && !t.leaving && l.Executor(t.exec).State != ExecutorSilent })
+	stuck := l.busyTasks(
+		func(t *Task) bool { return t.signaled && !t.leaving && l.Executor(t.exec).State != ExecutorSilent })
 	var names []string
 	for _, t := range stuck {
 		names = append(names, t.ID.String())
@@ -381,6 +383,7 @@ func (l *Machine) killUnresponsive() {
 		return
 	}
 	slices.Sort(names)
-	l.note(true, "killed %s: the stop request had not reached its program %s after another task exited; the program was in native code, for example in a collective operation that waited for that task",
-		strings.Join(names, ", "), l.limits.noReply)
+	l.note(true,
+		"killed %s: the stop request had not reached its program %s after another task exited; the program was in native "+
+			"code, for example in a collective operation that waited for that task", strings.Join(names, ", "), l.limits.noReply)
 }

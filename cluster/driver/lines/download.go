@@ -27,7 +27,9 @@ func (h *Handler) download(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(h.closed, cancel)()
-	f := &file{handler: h, w: w, conn: http.NewResponseController(w), run: req.GetRun(), times: r.URL.Query().Get("times") == "1"}
+	f := &file{
+		handler: h, w: w, conn: http.NewResponseController(w), run: req.GetRun(), times: r.URL.Query().Get("times") == "1",
+	}
 	// A write that is under way when the handler is closed ends, too.
 	defer context.AfterFunc(h.closed, func() { _ = f.conn.SetWriteDeadline(time.Now().Add(closingWrite)) })()
 	if err := h.source(ctx, req, f.reply); err != nil {
@@ -105,7 +107,8 @@ func (f *file) reply(u *clusterpb.LinesReply) error {
 
 // continued returns whether a line is the next part of the long line before it.
 func (f *file) continued(l *clusterpb.Line) bool {
-	return f.last.GetContinues() && l.GetTask() == f.last.GetTask() && l.GetStream() == f.last.GetStream() && l.GetSeq() == f.last.GetSeq()+1
+	return f.last.GetContinues() && l.GetTask() == f.last.GetTask() && l.GetStream() == f.last.GetStream() &&
+		l.GetSeq() == f.last.GetSeq()+1
 }
 
 func (f *file) endLine() {

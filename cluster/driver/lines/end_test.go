@@ -110,7 +110,8 @@ func TestDriverEnds(t *testing.T) {
 func TestRunIsNotOver(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		overText: nil, "the cluster's driver ended": status.Error(codes.Aborted, "the cluster's driver ended"), "the lines cannot be read: no": errors.New("no"),
+		overText: nil, "the cluster's driver ended": status.Error(codes.Aborted, "the cluster's driver ended"),
+		"the lines cannot be read: no": errors.New("no"),
 	} {
 		s := serve(t, func(context.Context, *clusterpb.LogsRequest, func(*clusterpb.LinesReply) error) error { return err })
 		conn := s.follow(nil)
@@ -133,7 +134,8 @@ func TestRequest(t *testing.T) {
 		t.Errorf("the position arrives as %+v", m)
 	}
 	req := <-asked
-	if !req.GetFollow() || req.GetRun() != 3 || req.GetTask() != "worker:1" || req.GetGrep() != "^a+" || req.GetAfterRun() != 3 || !reflect.DeepEqual(req.GetAfter(), map[string]uint64{"worker:1": 12}) {
+	if !req.GetFollow() || req.GetRun() != 3 || req.GetTask() != "worker:1" || req.GetGrep() != "^a+" ||
+		req.GetAfterRun() != 3 || !reflect.DeepEqual(req.GetAfter(), map[string]uint64{"worker:1": 12}) {
 		t.Errorf("it is asked for %v", req)
 	}
 	s.text(s.path("lines?run=4&task=ps"))

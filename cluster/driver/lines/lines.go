@@ -1,8 +1,10 @@
 // Package lines serves the lines of tasks to browsers: as a file to download, and as they come over a
 // WebSocket. Its paths are below a secret one, which the caller checks.
 //
-//	GET /lines?run=3&task=worker:1&grep=RE&times=1   plain text: one line of the file for each of a task, "[worker:1] text"
-//	GET /lines/live?run=3&task=&grep=&after=POSITION a WebSocket that sends messages of JSON until the run has ended
+//	GET /lines?run=3&task=worker:1&grep=RE&times=1
+//		plain text: one line of the file for each of a task, "[worker:1] text"
+//	GET /lines/live?run=3&task=&grep=&after=POSITION
+//		a WebSocket that sends messages of JSON until the run has ended
 //
 // POSITION is a JSON object: by task, the number of its first lines to leave out. A client that
 // reconnects gives one more than the greatest seq that it has of each task.
@@ -86,7 +88,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const overText = "the cluster is over, or its driver is ending: its lines are in its directory; %tfcluster logs shows them"
+const overText = "the cluster is over, or its driver is ending: its lines are in its directory; " +
+	"%tfcluster logs shows them"
 
 // maxGrep is the length limit of a regular expression, in bytes.
 const maxGrep = 10_000
@@ -107,7 +110,8 @@ func request(q url.Values) (*clusterpb.LogsRequest, error) {
 		return nil, fmt.Errorf("grep is longer than %d bytes: give a shorter regular expression", maxGrep)
 	}
 	if _, err := regexp.Compile(req.GetGrep()); err != nil {
-		return nil, fmt.Errorf("grep is no regular expression (syntax: RE2): %w; write \\ before a character that is meant as it is, such as \\(", err)
+		return nil, fmt.Errorf("grep is no regular expression (syntax: RE2): %w; write \\ before a character that is meant "+
+			"as it is, such as \\(", err)
 	}
 	if given := q.Get("after"); given != "" {
 		if req.GetRun() == 0 {

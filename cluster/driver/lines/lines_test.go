@@ -28,7 +28,8 @@ func counted(n int, text string, sent *atomic.Int64) Source {
 		for from := 0; from < n; from += 1000 {
 			u := &clusterpb.LinesReply{}
 			for i := from; i < min(n, from+1000); i++ {
-				u.Lines = append(u.Lines, &clusterpb.Line{Task: "worker:0", Seq: uint64(i), UnixNano: int64(i), Text: fmt.Sprint(i, text)})
+				u.Lines = append(u.Lines,
+					&clusterpb.Line{Task: "worker:0", Seq: uint64(i), UnixNano: int64(i), Text: fmt.Sprint(i, text)})
 			}
 			if err := send(u); err != nil {
 				return err
@@ -58,7 +59,8 @@ func TestLive(t *testing.T) {
 		}
 		run = max(run, m.Run)
 		for _, l := range m.Lines {
-			if l.Seq != uint64(got) || l.Text != fmt.Sprint(got, text) || l.Task != "worker:0" || l.Stream != "stdout" || l.UnixNano != int64(got) {
+			if l.Seq != uint64(got) || l.Text != fmt.Sprint(got, text) || l.Task != "worker:0" || l.Stream != "stdout" ||
+				l.UnixNano != int64(got) {
 				t.Fatalf("line %d is %+v", got, l)
 			}
 			got++
@@ -120,9 +122,12 @@ func hostile() []*clusterpb.Line {
 	broken := strings.ToValidUTF8("\xff\xfe cut \xe2\x82", string(utf8.RuneError)) // as the store returns it
 	var lines []*clusterpb.Line
 	for i, text := range []string{
-		"", "\x00\x01\x1b[2J\x1b]0;title\x07\x7f\u0085\u2028\u202e", "</script><script>alert(1)</script>", `{"over":true}`, broken, strings.Repeat("\x1b\x00", 1<<19),
+		"", "\x00\x01\x1b[2J\x1b]0;title\x07\x7f\u0085\u2028\u202e", "</script><script>alert(1)</script>", `{"over":true}`,
+		broken, strings.Repeat("\x1b\x00", 1<<19),
 	} {
-		lines = append(lines, &clusterpb.Line{Task: "worker:1", Seq: uint64(i), UnixNano: 1_700_000_000_123_456_789, Text: text, Stream: clusterpb.Line_STDERR})
+		lines = append(lines, &clusterpb.Line{
+			Task: "worker:1", Seq: uint64(i), UnixNano: 1_700_000_000_123_456_789, Text: text, Stream: clusterpb.Line_STDERR,
+		})
 	}
 	return lines
 }
@@ -130,7 +135,9 @@ func hostile() []*clusterpb.Line {
 // TestHostileText survives as data.
 func TestHostileText(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stored(&clusterpb.LinesReply{Run: 3, Lines: hostile(), Gap: "worker:1: the oldest 7 lines are gone (quota)"}, &clusterpb.LinesReply{Over: true}))
+	s := serve(t,
+		stored(&clusterpb.LinesReply{Run: 3, Lines: hostile(), Gap: "worker:1: the oldest 7 lines are gone (quota)"},
+			&clusterpb.LinesReply{Over: true}))
 	conn := s.follow(nil)
 	var got []line
 	for m := read(t, conn); !m.Over; m = read(t, conn) {
@@ -156,10 +163,13 @@ func TestPiecesOfALine(t *testing.T) {
 	}
 	s := serve(t, stored(
 		&clusterpb.LinesReply{Lines: []*clusterpb.Line{piece("worker:0", 0, "a", true)}},
-		&clusterpb.LinesReply{Lines: []*clusterpb.Line{piece("worker:0", 1, "b", true), piece("worker:1", 0, "c", false), piece("worker:0", 2, "d", false)}, Gap: "hole"},
+		&clusterpb.LinesReply{Lines: []*clusterpb.Line{
+			piece("worker:0", 1, "b", true), piece("worker:1", 0, "c", false), piece("worker:0", 2, "d", false),
+		}, Gap: "hole"},
 		&clusterpb.LinesReply{Lines: []*clusterpb.Line{piece("worker:0", 3, "e", true), piece("worker:0", 4, "f", false)}},
 	))
-	if _, body := s.text(s.path("lines")); body != "[worker:0] a\n-- hole --\n[worker:0] b\n[worker:1] c\n[worker:0] d\n[worker:0] ef\n" {
+	if _, body := s.text(s.path("lines")); body != "[worker:0] a\n-- hole --\n[worker:0] b\n[worker:1] c\n[worker:0] d\n"+
+		"[worker:0] ef\n" {
 		t.Errorf("the file is %q", body)
 	}
 }
@@ -172,7 +182,10 @@ func TestWhoMayRead(t *testing.T) {
 		t.Errorf("the socket: %v, %v, want mode 0600", info, err)
 	}
 	wrong := "/brave-otter/" + strings.Repeat("0", 32) + "/"
-	for path, want := range map[string]int{s.path("lines"): 200, s.path("lines/"): 404, s.path("lines/other"): 404, wrong + "lines": 404, wrong + "lines/live": 404, s.path("lines/live"): 400} {
+	for path, want := range map[string]int{
+		s.path("lines"): 200, s.path("lines/"): 404, s.path("lines/other"): 404, wrong + "lines": 404, wrong +
+			"lines/live": 404, s.path("lines/live"): 400,
+	} {
 		if code, body := s.text(path); code != want {
 			t.Errorf("%s: %d %q, want %d", path, code, body, want)
 		}
@@ -180,7 +193,9 @@ func TestWhoMayRead(t *testing.T) {
 	for _, c := range []struct {
 		path, origin string
 		want         int
-	}{{s.path("lines/live"), "http://evil.example", 403}, {s.path("lines/live"), "null", 403}, {wrong + "lines/live", "http://jupyter.example", 404}} {
+	}{{s.path("lines/live"), "http://evil.example", 403}, {s.path("lines/live"), "null", 403}, {
+		wrong + "lines/live", "http://jupyter.example", 404,
+	}} {
 		conn, resp, err := s.dial(c.path, nil, c.origin)
 		if err == nil {
 			conn.Close()
@@ -205,7 +220,8 @@ func TestRefused(t *testing.T) {
 		return status.Error(codes.InvalidArgument, "a task is ROLE:NUMBER")
 	})
 	for query, want := range map[string]string{
-		"grep=(":          "400 grep is no regular expression (syntax: RE2): error parsing regexp: missing closing ): `(`; write \\ before a character that is meant as it is, such as \\(",
+		"grep=(": "400 grep is no regular expression (syntax: RE2): error parsing regexp: missing closing ): `(`; " +
+			"write \\ before a character that is meant as it is, such as \\(",
 		"grep=a(?=b)":     "400 grep is no regular expression (syntax: RE2)",
 		"run=x":           `400 run is "x": it must be a number`,
 		"run=-1":          "400 run is",

@@ -91,7 +91,8 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if err := conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(closingWrite)); err != nil {
+	if err := conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""),
+		time.Now().Add(closingWrite)); err != nil {
 		return
 	}
 	select {
@@ -167,8 +168,8 @@ func (s *socket) send(ctx context.Context, req *clusterpb.LogsRequest) (over boo
 
 func asLine(l *clusterpb.Line) line {
 	return line{
-		Task: l.GetTask(), Seq: l.GetSeq(), Stream: strings.ToLower(l.GetStream().String()), UnixNano: l.GetUnixNano(), Text: l.GetText(),
-		Carriage: l.GetCarriage(), Continues: l.GetContinues(),
+		Task: l.GetTask(), Seq: l.GetSeq(), Stream: strings.ToLower(l.GetStream().String()), UnixNano: l.GetUnixNano(),
+		Text: l.GetText(), Carriage: l.GetCarriage(), Continues: l.GetContinues(),
 	}
 }
 

@@ -105,9 +105,11 @@ func (s *served) text(path string) (code int, body string) {
 
 // dial opens a WebSocket at a path of the broker.
 func (s *served) dial(path string, query url.Values, origin string) (*websocket.Conn, *http.Response, error) {
-	d := websocket.Dialer{HandshakeTimeout: deadline, NetDialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", s.broker)
-	}}
+	d := websocket.Dialer{
+		HandshakeTimeout: deadline, NetDialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", s.broker)
+		},
+	}
 	u := url.URL{Scheme: "ws", Host: "jupyter.example", Path: path, RawQuery: query.Encode()}
 	return d.DialContext(s.ctx, u.String(), http.Header{"Origin": {origin}})
 }

@@ -13,10 +13,14 @@ import (
 func someStatus() *clusterpb.ClusterStatus {
 	return &clusterpb.ClusterStatus{
 		Name: "c", State: "running", IdleLeftMillis: 500, Request: &clusterpb.ReserveRequest{Name: "c"},
-		Executors: []*clusterpb.ExecutorStatus{{Id: "0", State: "ready", SilentSeconds: 4, GpuPercent: 10, Gpus: []*clusterpb.GPU{{Uuid: "GPU-a"}}}},
+		Executors: []*clusterpb.ExecutorStatus{
+			{Id: "0", State: "ready", SilentSeconds: 4, GpuPercent: 10, Gpus: []*clusterpb.GPU{{Uuid: "GPU-a"}}},
+		},
 		Run: &clusterpb.RunStatus{
-			Id: 1, State: "running", Seconds: 3, Progress: &clusterpb.Report{Step: 4}, Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1}, Values: []float64{2}}},
-			Tasks: []*clusterpb.TaskStatus{{Task: "worker:0", State: "running", Step: 4, StepAgeSeconds: 1, RssBytes: 5, CpuSeconds: 6}},
+			Id: 1, State: "running", Seconds: 3, Progress: &clusterpb.Report{Step: 4},
+			Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1}, Values: []float64{2}}}, Tasks: []*clusterpb.TaskStatus{
+				{Task: "worker:0", State: "running", Step: 4, StepAgeSeconds: 1, RssBytes: 5, CpuSeconds: 6},
+			},
 		},
 	}
 }
@@ -46,14 +50,16 @@ func TestChanges(t *testing.T) {
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},
 		"memory":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].RssBytes++ }, UsageEvery},
 		"a GPU's use":        {func(st *clusterpb.ClusterStatus) { st.Executors[0].GpuPercent++ }, UsageEvery},
-		"a task's GPUs":      {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].GpuPercent++; st.Run.Tasks[0].GpuUsedBytes++ }, UsageEvery},
-		"a task's state":     {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].State = "exited" }, 0},
-		"the run's state":    {func(st *clusterpb.ClusterStatus) { st.Run.State = "stopping" }, 0},
-		"an executor":        {func(st *clusterpb.ClusterStatus) { st.Executors[0].State = "lost" }, 0},
-		"a note":             {func(st *clusterpb.ClusterStatus) { st.Notes = append(st.Notes, &clusterpb.Note{Text: "x"}) }, 0},
-		"another run":        {func(st *clusterpb.ClusterStatus) { st.Run = &clusterpb.RunStatus{Id: 2} }, 0},
-		"no run":             {func(st *clusterpb.ClusterStatus) { st.Run = nil }, 0},
-		"a kernel":           {func(st *clusterpb.ClusterStatus) { st.Clients++ }, 0},
+		"a task's GPUs": {
+			func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].GpuPercent++; st.Run.Tasks[0].GpuUsedBytes++ }, UsageEvery,
+		},
+		"a task's state":  {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].State = "exited" }, 0},
+		"the run's state": {func(st *clusterpb.ClusterStatus) { st.Run.State = "stopping" }, 0},
+		"an executor":     {func(st *clusterpb.ClusterStatus) { st.Executors[0].State = "lost" }, 0},
+		"a note":          {func(st *clusterpb.ClusterStatus) { st.Notes = append(st.Notes, &clusterpb.Note{Text: "x"}) }, 0},
+		"another run":     {func(st *clusterpb.ClusterStatus) { st.Run = &clusterpb.RunStatus{Id: 2} }, 0},
+		"no run":          {func(st *clusterpb.ClusterStatus) { st.Run = nil }, 0},
+		"a kernel":        {func(st *clusterpb.ClusterStatus) { st.Clients++ }, 0},
 	} {
 		first := time.Now()
 		for _, after := range []time.Duration{0, ProgressEvery, UsageEvery} {

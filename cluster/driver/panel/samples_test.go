@@ -18,8 +18,10 @@ func use(pid int32, cpu float64, rss uint64) *clusterpb.TaskUsage {
 func sound(t *testing.T, s *clusterpb.TaskSamples) {
 	t.Helper()
 	n := len(s.GetUnixMillis())
-	if len(s.GetCpuPercent()) != n || len(s.GetRssBytes()) != n || len(s.GetGpuBytes()) != len(s.GetGpuPercent()) || len(s.GetGpuBytes()) != 0 && len(s.GetGpuBytes()) != n {
-		t.Errorf("the arrays have the lengths %d %d %d %d %d", n, len(s.GetCpuPercent()), len(s.GetRssBytes()), len(s.GetGpuPercent()), len(s.GetGpuBytes()))
+	if len(s.GetCpuPercent()) != n || len(s.GetRssBytes()) != n || len(s.GetGpuBytes()) != len(s.GetGpuPercent()) ||
+		len(s.GetGpuBytes()) != 0 && len(s.GetGpuBytes()) != n {
+		t.Errorf("the arrays have the lengths %d %d %d %d %d", n, len(s.GetCpuPercent()), len(s.GetRssBytes()),
+			len(s.GetGpuPercent()), len(s.GetGpuBytes()))
 	}
 	for i := 1; i < n; i++ {
 		if s.GetUnixMillis()[i] <= s.GetUnixMillis()[i-1] {
@@ -66,8 +68,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestRestarts: the time between two processes is a gap, and the CPU of the next one is not compared with that of the one
-// before. Samples older than an hour are gone.
+// TestRestarts: the time between two processes is a gap, and the CPU of the next one is not compared with that of the
+// one before. Samples older than an hour are gone.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	s := NewSamples()
@@ -118,7 +120,8 @@ func TestGPUs(t *testing.T) {
 	}
 	got := s.Since("worker:0", 0, now)
 	sound(t, got)
-	if p, b := got.GetGpuPercent(), got.GetGpuBytes(); len(p) != 8 || p[3] != 0 || p[7] != 75 || b[3] != 0 || b[7] != 4<<30 {
+	if p, b := got.GetGpuPercent(), got.GetGpuBytes(); len(p) != 8 || p[3] != 0 || p[7] != 75 || b[3] != 0 ||
+		b[7] != 4<<30 {
 		t.Errorf("the GPUs' samples are %v %v", p, b)
 	}
 	if got.GetCpuPercent()[5] != 0 || got.GetRssBytes()[5] < 1<<41 {

@@ -32,7 +32,10 @@ func TestCheckProtocol(t *testing.T) {
 		want     string
 	}{
 		{clusterpb.Protocol, ""},
-		{clusterpb.Protocol - 1, "cluster c was reserved by tfcluster 0.0.9, whose driver does not understand all that tfcluster 0.1.0 asks for"},
+		{
+			clusterpb.Protocol - 1,
+			"cluster c was reserved by tfcluster 0.0.9, whose driver does not understand all that tfcluster 0.1.0 asks for",
+		},
 	} {
 		socket := filepath.Join(t.TempDir(), "s")
 		listener, err := net.Listen("unix", socket)
@@ -44,7 +47,8 @@ func TestCheckProtocol(t *testing.T) {
 		go func() { _ = server.Serve(listener) }() // ends with Stop, which is no error
 		t.Cleanup(server.Stop)
 		p := &Proxy{cfg: Config{Version: "0.1.0"}}
-		if p.conn, err = grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		if p.conn, err = grpc.NewClient("unix:"+
+			socket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { p.conn.Close() })

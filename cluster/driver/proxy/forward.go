@@ -79,8 +79,8 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	return p.forward(method, s, nil)
 }
 
-// driver returns the connection to the driver, nil while none answers, why the cluster is over, nil while it is not, and
-// what is closed when one of them changes.
+// driver returns the connection to the driver, nil while none answers, why the cluster is over, nil while it is not,
+// and what is closed when one of them changes.
 func (p *Proxy) driver() (conn *grpc.ClientConn, changed <-chan struct{}, over error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,8 @@ func (p *Proxy) waitForDriver(ctx context.Context) (*grpc.ClientConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer yet: "+p.waitingFor()+"; repeat the command")
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer yet: "+p.waitingFor()+
+				"; repeat the command")
 		case <-changed:
 		}
 	}
@@ -165,8 +166,8 @@ func (p *Proxy) forward(method string, s grpc.ServerStream, received [][]byte) e
 	}
 }
 
-// broke reports whether a call has ended with its connection: the driver's end closed it (Unavailable), or disconnect did
-// (Canceled, although nobody canceled the call).
+// broke reports whether a call has ended with its connection: the driver's end closed it (Unavailable), or disconnect
+// did (Canceled, although nobody canceled the call).
 func broke(err error) bool {
 	return status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled
 }
@@ -206,7 +207,8 @@ func (p *Proxy) open(ctx context.Context, method string) (grpc.ClientStream, err
 		if err != nil {
 			return nil, err
 		}
-		to, err := conn.NewStream(out, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(raw{}), grpc.WaitForReady(true))
+		to, err := conn.NewStream(out, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
+			grpc.ForceCodec(raw{}), grpc.WaitForReady(true))
 		if err == nil || conn.GetState() != connectivity.Shutdown {
 			return to, err
 		} // else the connection was replaced meanwhile
@@ -232,7 +234,9 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 		if conn != nil {
 			return p.forward(method, s, [][]byte{asked})
 		}
-		u := &clusterpb.ReserveUpdate{Executors: p.executors(), Waiting: p.waitingFor(), Seconds: time.Since(p.began).Seconds()}
+		u := &clusterpb.ReserveUpdate{
+			Executors: p.executors(), Waiting: p.waitingFor(), Seconds: time.Since(p.began).Seconds(),
+		}
 		if h := p.remoteDriver(); h != nil {
 			u.Allocation = h.ID()
 		}
@@ -255,7 +259,8 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 func failure(why error) *clusterpb.Failure {
 	f := coordinator.ReserveFailure(why)
 	if errors.Is(why, errLate) {
-		f.Kind, f.ExitCode, f.Remedy = "timeout", 75, "correct what the reason names, choose another --queue, or give --reserve-timeout more time"
+		f.Kind, f.ExitCode, f.Remedy = "timeout", 75,
+			"correct what the reason names, choose another --queue, or give --reserve-timeout more time"
 	}
 	return f
 }
@@ -263,7 +268,8 @@ func failure(why error) *clusterpb.Failure {
 func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
 	var all []*clusterpb.ExecutorStatus
 	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
-		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.waitingFor()})
+		all = append(all,
+			&clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.waitingFor()})
 	}
 	return all
 }

@@ -100,7 +100,8 @@ func (f *logCopier) removeOwnEvents(folder string, infos []fs.FileInfo) error {
 		return fmt.Errorf("list the copies of event files in %s: %w", here, err)
 	}
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), rundir.OwnEvents) || slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return i.Name() == e.Name() }) {
+		if !strings.HasSuffix(e.Name(), rundir.OwnEvents) ||
+			slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return i.Name() == e.Name() }) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(here, e.Name())); err != nil {

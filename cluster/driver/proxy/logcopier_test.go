@@ -45,7 +45,8 @@ func TestCopyOfRemovedEvents(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(f.folder, own)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(f.dir, own)), os.Remove(filepath.Join(f.dir, programs)), f.copyNew(t.Context())); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(f.dir, own)), os.Remove(filepath.Join(f.dir, programs)),
+		f.copyNew(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	_, gone := os.Stat(filepath.Join(f.folder, own))

@@ -104,7 +104,8 @@ func (p *Proxy) Close() { p.artifacts.Close() }
 // that it goes on and its state must be kept for the next proxy.
 func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	defer p.artifacts.Close()
-	clients := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(maxInt), grpc.MaxSendMsgSize(maxInt))
+	clients := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}),
+		grpc.MaxRecvMsgSize(maxInt), grpc.MaxSendMsgSize(maxInt))
 	var g errgroup.Group
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -191,7 +192,10 @@ func (p *Proxy) submit(ctx context.Context) error {
 	if err != nil {
 		return errtext.Fault("encode the request: %w", err)
 	}
-	input, err := json.Marshal(state.DriverInput{Request: request, Environment: environment, CertPEM: string(p.cfg.Authority.CertPEM), KeyPEM: string(p.cfg.Authority.KeyPEM)})
+	input, err := json.Marshal(state.DriverInput{
+		Request: request, Environment: environment, CertPEM: string(p.cfg.Authority.CertPEM),
+		KeyPEM: string(p.cfg.Authority.KeyPEM),
+	})
 	if err != nil {
 		return errtext.Fault("encode the request: %w", err)
 	}
@@ -201,13 +205,17 @@ func (p *Proxy) submit(ctx context.Context) error {
 	// Not cancelled with ctx: an application would remain that nobody knows of.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
 	defer cancel()
-	hosted, err := p.cfg.Launcher.Submit(ctx, cluster.Request{Cluster: p.cfg.Name, Identity: p.cfg.Authority.ID(), Executors: cluster.ExecutorRequests(p.cfg.Request.GetRoles()), Reserve: p.cfg.Request, Program: p.cfg.Program, StateDir: p.cfg.StateDir}, input)
+	hosted, err := p.cfg.Launcher.Submit(ctx, cluster.Request{
+		Cluster: p.cfg.Name, Identity: p.cfg.Authority.ID(), Executors: cluster.ExecutorRequests(p.cfg.Request.GetRoles()),
+		Reserve: p.cfg.Request, Program: p.cfg.Program, StateDir: p.cfg.StateDir,
+	}, input)
 	if err != nil {
 		return err
 	}
 	// Saved before clients see it: then the next proxy can find it.
 	if err := p.cfg.Save(hosted.ID(), hosted.Saved()); err != nil {
-		return errors.Join(fmt.Errorf("%s was submitted and is ended again, because the cluster's state cannot be saved: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
+		return errors.Join(fmt.Errorf("%s was submitted and is ended again, because the cluster's state cannot be saved: %w",
+			hosted.ID(), err), endUnpublished(ctx, hosted))
 	}
 	p.mu.Lock()
 	p.remote = hosted
@@ -307,7 +315,8 @@ func (p *Proxy) connect(ctx context.Context, address string) {
 	}
 	if err != nil {
 		here, _ := os.Hostname() // "" is acceptable in the text
-		p.setWaiting(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; without --managed the nodes dial this machine instead",
+		p.setWaiting(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; "+
+			"without --managed the nodes dial this machine instead",
 			here, address, status.Convert(err).Message()))
 		return
 	}

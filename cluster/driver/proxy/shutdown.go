@@ -38,8 +38,8 @@ func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
 }
 
-// awaitEnd waits until the cluster is over. It returns true if instead another driver answers than the one of conn, which
-// was asked to release the cluster: the engine has started it anew.
+// awaitEnd waits until the cluster is over. It returns true if instead another driver answers than the one of conn,
+// which was asked to release the cluster: the engine has started it anew.
 func (p *Proxy) awaitEnd(ctx context.Context, conn *grpc.ClientConn) (again bool, err error) {
 	late := time.After(endLimit)
 	for {
@@ -54,7 +54,8 @@ func (p *Proxy) awaitEnd(ctx context.Context, conn *grpc.ClientConn) (again bool
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-late:
-			return false, status.Error(codes.DeadlineExceeded, "the cluster is still being released: repeat shutdown to wait for it")
+			return false, status.Error(codes.DeadlineExceeded,
+				"the cluster is still being released: repeat shutdown to wait for it")
 		}
 	}
 }
@@ -71,7 +72,9 @@ const releaseLimit = 10 * time.Second
 // releaseByDriver has the driver release the cluster and forwards its messages. lingers says
 // that the driver reported that releasing takes longer. If the driver does not receive the call
 // within releaseLimit, the cluster is ended by force.
-func (p *Proxy) releaseByDriver(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
+func (p *Proxy) releaseByDriver(ctx context.Context, method string, asked []byte,
+	s grpc.ServerStream,
+) (lingers bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(releaseLimit, cancel)

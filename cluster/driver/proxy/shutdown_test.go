@@ -19,7 +19,9 @@ type releasedDriver struct {
 	asked chan struct{}
 }
 
-func (d releasedDriver) Shutdown(_ *clusterpb.ShutdownRequest, s grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+func (d releasedDriver) Shutdown(_ *clusterpb.ShutdownRequest,
+	s grpc.ServerStreamingServer[clusterpb.ShutdownUpdate],
+) error {
 	d.asked <- struct{}{}
 	<-s.Context().Done()
 	return s.Context().Err()
@@ -48,7 +50,8 @@ func released(t *testing.T) (*Proxy, clusterpb.ControlClient, func() releasedDri
 		p.wake()
 		return d
 	}
-	client := clusterpb.NewControlClient(serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
+	client := clusterpb.NewControlClient(
+		serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
 	return p, client, connect
 }
 

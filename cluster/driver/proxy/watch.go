@@ -54,9 +54,11 @@ func (p *Proxy) watch(method string, s grpc.ServerStream) error {
 	}
 }
 
-// forwardStatuses forwards the statuses of the driver that answers now. ended says that it has ended the stream, because
-// the cluster is over; the error is the client's.
-func (p *Proxy) forwardStatuses(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (ended bool, err error) {
+// forwardStatuses forwards the statuses of the driver that answers now. ended says that it has ended the stream,
+// because the cluster is over; the error is the client's.
+func (p *Proxy) forwardStatuses(ctx context.Context, method string, asked []byte,
+	s grpc.ServerStream,
+) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	to, err := p.open(ctx, method)
@@ -91,9 +93,10 @@ func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 func (p *Proxy) ownStatus() *clusterpb.ClusterStatus {
 	host, _ := os.Hostname() // "" is acceptable
 	st := &clusterpb.ClusterStatus{
-		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir, SinceUnix: p.cfg.Since.Unix(),
-		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
-		Version: p.cfg.Version, Protocol: clusterpb.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
+		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir,
+		SinceUnix: p.cfg.Since.Unix(), IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()),
+		Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host, Version: p.cfg.Version,
+		Protocol: clusterpb.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
 	}
 	if h := p.remoteDriver(); h != nil {
 		st.Allocation = h.ID()

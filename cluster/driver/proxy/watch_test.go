@@ -74,7 +74,8 @@ func TestWatchOutlivesDrivers(t *testing.T) {
 		cfg:     Config{Name: "c", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
 		changed: make(chan struct{}), recheck: make(chan struct{}, 1), done: make(chan struct{}), waiting: "it is queued",
 	}
-	client := clusterpb.NewControlClient(serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
+	client := clusterpb.NewControlClient(
+		serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := client.Watch(ctx, &clusterpb.WatchRequest{})
@@ -98,7 +99,8 @@ func TestWatchOutlivesDrivers(t *testing.T) {
 	if st := next("reserving"); st.GetName() != "c" || st.GetExecutors()[0].GetCause() != "it is queued" {
 		t.Errorf("without a driver it is %v", st)
 	}
-	if _, err := client.Samples(ctx, &clusterpb.SamplesRequest{}); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "it is queued") {
+	if _, err := client.Samples(ctx, &clusterpb.SamplesRequest{}); status.Code(err) != codes.Unavailable ||
+		!strings.Contains(err.Error(), "it is queued") {
 		t.Errorf("without a driver the samples are %v", err)
 	}
 	p.setWaiting("it starts")

@@ -213,7 +213,8 @@ func (r reader) snapshot(s *clusterpb.Snapshot, cpu float64) Finding {
 		main.class, main.detail = Unknown, "" // it may be anywhere in Python
 	}
 	main = r.besides(main, slices.Delete(slices.Clone(s.GetThreads()), first, first+1))
-	f.Class, f.Where, f.function, f.Detail, f.Operation, f.Phase, f.firm, f.native = main.class, main.where, main.function, main.detail, main.name, main.phase, main.firm(), main.bare
+	f.Class, f.Where, f.function, f.Detail, f.Operation, f.Phase, f.firm, f.native = main.class, main.where, main.function,
+		main.detail, main.name, main.phase, main.firm(), main.bare
 	f.feed, f.loads = main.feed, main.loads
 	return byCPU(f, main, s)
 }

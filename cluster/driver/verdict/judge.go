@@ -32,7 +32,8 @@ func Judge(run Run, tasks []Task) Verdict {
 	e.sort()
 	v := e.verdict()
 	v.Findings = e.found
-	v.Stuck = !v.Moves && !e.serves && !e.onGPU() && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 && e.stays(slices.Concat(e.waiting, e.blocked))
+	v.Stuck = !v.Moves && !e.serves && !e.onGPU() && len(e.computing) == 0 && len(e.waiting)+len(e.blocked) > 0 &&
+		e.stays(slices.Concat(e.waiting, e.blocked))
 	v.Phase = e.phase(v.Culprits)
 	v.Computing = len(v.Culprits) > 0 && !slices.ContainsFunc(e.indexes(v.Culprits), func(i int) bool {
 		return e.found[i].Class != Computing || e.found[i].Detail != ""
@@ -103,7 +104,9 @@ func (e *evidence) verdict() Verdict {
 	own := slices.Concat(e.blocked, e.computing)
 	switch {
 	case len(own) > 0 && len(e.with(own, func(i int) bool { return e.found[i].feed })) == len(own):
-		return Verdict{Moves: true, Text: e.names(own) + " " + verb(own, "waits", "wait") + " for records: the feed delivers none"}
+		return Verdict{
+			Moves: true, Text: e.names(own) + " " + verb(own, "waits", "wait") + " for records: the feed delivers none",
+		}
 	case len(e.waiting) > 0 && len(own) > 0:
 		return e.heldUp()
 	case len(e.waiting) > 0 && len(e.ended) > 0:

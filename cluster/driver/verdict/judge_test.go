@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "write the transcripts anew; commit only
 // TestJudge plays the cases in testdata/judge. A case is the run and its tasks, then ---- and the verdict:
 //
 //	run [silence=41s] [median=200ms] [feed]
-//	task NAME [step=N] [age=T] [cpu=N] [gpu=N] [is=STATE] [missing=WORDS] [state=S] [wchan=F] [source=S] [more]    its main thread
+//	task NAME [step=N] [age=T] [cpu=N] [gpu=N] [is=STATE] [missing=WORDS] [state=S] [wchan=F] [source=S] [more]
+//	                                                              its main thread
 //	  FUNCTION FILE:LINE [code]                                   frames, innermost first
 //	thread NAME [state=S] [wchan=F]                               another thread of the task
 //	later                                                         the second snapshot; without it, it is as the first
@@ -69,7 +70,9 @@ func describe(v *Verdict, tasks []Task) string {
 	for _, id := range v.Culprits {
 		words = append(words, id.String())
 	}
-	for word, is := range map[string]bool{"certain": v.Certain, "held": v.Held, "stuck": v.Stuck, "computing": v.Computing} {
+	for word, is := range map[string]bool{
+		"certain": v.Certain, "held": v.Held, "stuck": v.Stuck, "computing": v.Computing,
+	} {
 		if is {
 			words = append(words, word)
 		}
@@ -123,8 +126,12 @@ func parseCase(t *testing.T, input string) (Run, []Task) {
 			task := parseTask(t, fields[1], options)
 			if task.Missing == "" && task.State == "running" {
 				snapshot = &clusterpb.Snapshot{
-					Pid: 1, Source: clusterpb.FromPython, Process: &clusterpb.ProcessState{State: options["state"], CpuPercent: float32(task.CPU)},
-					Threads: []*clusterpb.ThreadStack{{Main: true, Name: "MainThread", State: options["state"], WaitChannel: strings.ReplaceAll(options["wchan"], " ", "_")}},
+					Pid: 1, Source: clusterpb.FromPython,
+					Process: &clusterpb.ProcessState{State: options["state"], CpuPercent: float32(task.CPU)},
+					Threads: []*clusterpb.ThreadStack{{
+						Main: true, Name: "MainThread", State: options["state"],
+						WaitChannel: strings.ReplaceAll(options["wchan"], " ", "_"),
+					}},
 				}
 				if s := options["source"]; s != "" {
 					snapshot.Source = s
@@ -136,12 +143,16 @@ func parseCase(t *testing.T, input string) (Run, []Task) {
 			}
 			tasks = append(tasks, task)
 		case fields[0] == "thread":
-			snapshot.Threads = append(snapshot.Threads, &clusterpb.ThreadStack{Name: fields[1], State: options["state"], WaitChannel: strings.ReplaceAll(options["wchan"], " ", "_")})
+			snapshot.Threads = append(snapshot.Threads, &clusterpb.ThreadStack{
+				Name: fields[1], State: options["state"], WaitChannel: strings.ReplaceAll(options["wchan"], " ", "_"),
+			})
 		case fields[0] == "later":
 			first := snapshot.Threads[0]
-			snapshot = &clusterpb.Snapshot{Pid: 1, Source: snapshot.Source, Process: snapshot.Process, Threads: []*clusterpb.ThreadStack{{
-				Main: true, Name: first.Name, State: first.State, WaitChannel: first.WaitChannel,
-			}}}
+			snapshot = &clusterpb.Snapshot{
+				Pid: 1, Source: snapshot.Source, Process: snapshot.Process, Threads: []*clusterpb.ThreadStack{{
+					Main: true, Name: first.Name, State: first.State, WaitChannel: first.WaitChannel,
+				}},
+			}
 			tasks[len(tasks)-1].Snapshots[1] = snapshot
 		default:
 			t.Fatalf("what is %q?", line)
@@ -156,7 +167,9 @@ func parseTask(t *testing.T, name string, options map[string]string) Task {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := Task{ID: id, State: "running", Age: seconds64(t, options["age"], -1), Missing: options["missing"], CPU: 1, GPU: -1}
+	task := Task{
+		ID: id, State: "running", Age: seconds64(t, options["age"], -1), Missing: options["missing"], CPU: 1, GPU: -1,
+	}
 	if s := options["is"]; s != "" {
 		task.State = s
 	}
@@ -191,7 +204,10 @@ func parseFrame(t *testing.T, line string) *clusterpb.Frame {
 	if err != nil && number != "" {
 		t.Fatalf("%q: %v", line, err)
 	}
-	return &clusterpb.Frame{Function: strings.ReplaceAll(function, "~", " "), File: strings.ReplaceAll(file, "~", " "), Line: int32(n), Code: strings.TrimSpace(code)}
+	return &clusterpb.Frame{
+		Function: strings.ReplaceAll(function, "~", " "), File: strings.ReplaceAll(file, "~", " "), Line: int32(n),
+		Code: strings.TrimSpace(code),
+	}
 }
 
 func seconds64(t *testing.T, text string, unknown time.Duration) time.Duration {

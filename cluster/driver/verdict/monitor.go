@@ -25,8 +25,8 @@ const (
 // computingPhase is a time without progress in which the tasks that hold the others up compute.
 const computingPhase Phase = "computing"
 
-// Monitor is the automatic check of a run: it knows when the run has made no progress for too long, and whether a verdict
-// is shown then. Its zero value is that of a run that has not begun. It is not safe for concurrent use.
+// Monitor is the automatic check of a run: it knows when the run has made no progress for too long, and whether a
+// verdict is shown then. Its zero value is that of a run that has not begun. It is not safe for concurrent use.
 type Monitor struct {
 	tracks map[cluster.TaskID]*track
 	last   time.Time               // of the last progress of any task; zero: none yet
@@ -53,7 +53,8 @@ func (m *Monitor) Report(id cluster.TaskID, a *clusterpb.Activity, now time.Time
 	t := m.tracks[id]
 	if t == nil {
 		if m.tracks == nil {
-			m.tracks, m.count, m.gaps, m.steps.size = map[cluster.TaskID]*track{}, map[string]int{}, map[Phase]time.Duration{}, allSteps
+			m.tracks, m.count, m.gaps, m.steps.size = map[cluster.TaskID]*track{}, map[string]int{},
+				map[Phase]time.Duration{}, allSteps
 		}
 		t = &track{activity: &clusterpb.Activity{}, own: medians{size: ownSteps}}
 		m.tracks[id] = t

@@ -31,7 +31,9 @@ func (c *clock) report(d time.Duration, phase Phase, counter string, step int64)
 	c.now = c.now.Add(d)
 	c.marks++
 	for n := range 2 {
-		a := &clusterpb.Activity{Counter: counter, Step: step, Phase: string(phase), Marks: c.marks, Seconds: float64(c.now.UnixNano()) / 1e9}
+		a := &clusterpb.Activity{
+			Counter: counter, Step: step, Phase: string(phase), Marks: c.marks, Seconds: float64(c.now.UnixNano()) / 1e9,
+		}
 		removed = c.m.Report(worker(n), a, c.now) || removed
 	}
 	return removed
@@ -64,11 +66,17 @@ func (c *clock) judged(d time.Duration, v Verdict) string {
 }
 
 var (
-	blockedVerdict   = Verdict{Text: "worker:1 is behind", Culprits: []cluster.TaskID{worker(1)}, Held: true, Stuck: true, Certain: true}
-	computingVerdict = Verdict{Text: "worker:1 computes", Culprits: []cluster.TaskID{worker(1)}, Held: true, Computing: true}
-	savingVerdict    = Verdict{Text: "worker:1 saves", Culprits: []cluster.TaskID{worker(1)}, Held: true, Stuck: true, Phase: Saving}
-	stuckVerdict     = Verdict{Text: "Not sure", Stuck: true}
-	nobodyVerdict    = Verdict{Text: "all compute"}
+	blockedVerdict = Verdict{
+		Text: "worker:1 is behind", Culprits: []cluster.TaskID{worker(1)}, Held: true, Stuck: true, Certain: true,
+	}
+	computingVerdict = Verdict{
+		Text: "worker:1 computes", Culprits: []cluster.TaskID{worker(1)}, Held: true, Computing: true,
+	}
+	savingVerdict = Verdict{
+		Text: "worker:1 saves", Culprits: []cluster.TaskID{worker(1)}, Held: true, Stuck: true, Phase: Saving,
+	}
+	stuckVerdict  = Verdict{Text: "Not sure", Stuck: true}
+	nobodyVerdict = Verdict{Text: "all compute"}
 )
 
 // TestLimits: how long a run may make no progress, by what its programs do.
@@ -115,15 +123,20 @@ func TestMedian(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for i := range 40 {
 		at := now.Add(time.Duration(i/10) * time.Minute) // ten reports at once
-		m.Report(worker(0), &clusterpb.Activity{Counter: "ctx", Step: int64(10 * i), Phase: string(Steps), Marks: int64(i + 1), Seconds: float64(5 * i)}, at)
+		m.Report(worker(0), &clusterpb.Activity{
+			Counter: "ctx", Step: int64(10 * i), Phase: string(Steps), Marks: int64(i + 1), Seconds: float64(5 * i),
+		}, at)
 	}
 	if got := m.Run(1, now).Median; got != 500*time.Millisecond {
 		t.Errorf("the median step takes %v", got)
 	}
 	for _, odd := range []float64{-1, 1e9} {
-		m.Report(worker(0), &clusterpb.Activity{Counter: "ctx", Step: 1_000_000, Phase: string(Steps), Marks: 1000, Seconds: odd}, now)
+		m.Report(worker(0),
+			&clusterpb.Activity{Counter: "ctx", Step: 1_000_000, Phase: string(Steps), Marks: 1000, Seconds: odd}, now)
 	}
-	m.Report(worker(0), &clusterpb.Activity{Counter: "batches", Step: 3, Phase: string(Steps), Marks: 1001, Seconds: 7}, now) // another counter
+	// Another counter.
+	m.Report(worker(0), &clusterpb.Activity{Counter: "batches", Step: 3, Phase: string(Steps), Marks: 1001, Seconds: 7},
+		now)
 	if got := m.Run(1, now).Median; got != 500*time.Millisecond {
 		t.Errorf("the median step takes %v", got)
 	}
@@ -262,7 +275,8 @@ func TestOwn(t *testing.T) {
 			for step := range 20 {
 				for n, own := range tt.own {
 					m.Report(worker(n), &clusterpb.Activity{
-						Counter: "ctx", Step: int64(step), Marks: int64(step + 1), Phase: string(Steps), Seconds: float64(step), OwnSeconds: own * float64(step), Measured: own > 0,
+						Counter: "ctx", Step: int64(step), Marks: int64(step + 1), Phase: string(Steps), Seconds: float64(step),
+						OwnSeconds: own * float64(step), Measured: own > 0,
 					}, time.Unix(int64(step), 0))
 				}
 			}

@@ -50,7 +50,9 @@ func (c *Collector) Taken(a *clusterpb.SnapshotTaken) {
 	s := a.GetSnapshot()
 	reply := &clusterpb.StacksReply{Run: s.GetRun(), Snapshots: []*clusterpb.Snapshot{s}}
 	if s.GetPid() == 0 {
-		reply = &clusterpb.StacksReply{Run: s.GetRun(), Missing: []*clusterpb.MissingSnapshot{{Task: s.GetTask(), Host: s.GetHost(), Reason: s.GetError()}}}
+		reply = &clusterpb.StacksReply{
+			Run: s.GetRun(), Missing: []*clusterpb.MissingSnapshot{{Task: s.GetTask(), Host: s.GetHost(), Reason: s.GetError()}},
+		}
 	}
 	if r := c.open[a.GetRound()]; r != nil {
 		c.reply(r, s.GetTask(), reply)

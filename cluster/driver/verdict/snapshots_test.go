@@ -58,18 +58,24 @@ func TestRounds(t *testing.T) {
 		{"a program has ended", []string{"worker:0"}, func(c *Collector, r *Round) {
 			c.Taken(taken(r.Number, "worker:0", 0))
 		}, []string{"worker:0 missing: it has ended"}, true},
-		{"an answer twice, of a task that was not asked, of another round", []string{"worker:0", "worker:1"}, func(c *Collector, r *Round) {
-			c.Taken(taken(r.Number, "worker:0", 8))
-			c.Taken(taken(r.Number, "worker:0", 8))
-			c.Taken(taken(r.Number, "ps:0", 8))
-			c.Taken(taken(r.Number+1, "worker:1", 8))
-			c.Taken(&clusterpb.SnapshotTaken{})
-		}, []string{"worker:0 taken"}, false},
-		{"an executor is lost, and its agent answers nevertheless", []string{"worker:0", "worker:1"}, func(c *Collector, r *Round) {
-			c.Missing(lost("worker:1"))
-			c.Taken(taken(r.Number, "worker:1", 8))
-			c.Missing(lost("ps:0"))
-		}, []string{"worker:1 missing: lost"}, false},
+		{
+			"an answer twice, of a task that was not asked, " +
+				"of another round", []string{"worker:0", "worker:1"}, func(c *Collector, r *Round) {
+				c.Taken(taken(r.Number, "worker:0", 8))
+				c.Taken(taken(r.Number, "worker:0", 8))
+				c.Taken(taken(r.Number, "ps:0", 8))
+				c.Taken(taken(r.Number+1, "worker:1", 8))
+				c.Taken(&clusterpb.SnapshotTaken{})
+			}, []string{"worker:0 taken"}, false,
+		},
+		{
+			"an executor is lost, " +
+				"and its agent answers nevertheless", []string{"worker:0", "worker:1"}, func(c *Collector, r *Round) {
+				c.Missing(lost("worker:1"))
+				c.Taken(taken(r.Number, "worker:1", 8))
+				c.Missing(lost("ps:0"))
+			}, []string{"worker:1 missing: lost"}, false,
+		},
 		{"the time is over", []string{"worker:2", "worker:0", "worker:1"}, func(c *Collector, r *Round) {
 			c.Taken(taken(r.Number, "worker:0", 8))
 			c.End(r, lost)

@@ -13,8 +13,8 @@ const (
 	ownLeast  = 0.01
 )
 
-// Own is a task's time of a step outside of collective operations. Tasks that train in step wait for the slowest one: the
-// whole step takes the same time for all of them, and only this part shows which one it is.
+// Own is a task's time of a step outside of collective operations. Tasks that train in step wait for the slowest one:
+// the whole step takes the same time for all of them, and only this part shows which one it is.
 type Own struct {
 	Seconds float64 // 0: unknown
 	// Slowdown is Seconds divided by the median of the tasks, if the task is a straggler; 0 otherwise.

@@ -16,8 +16,8 @@ const notSure = "Not sure: "
 // most is how many groups of tasks a text describes.
 const most = 3
 
-// text is "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; 0, 2, 3 wait for it in the
-// all-reduce of step 117".
+// text is "worker:1 is 41 s behind: in load_batch (mnist.py:33), CPU 2 %, waiting for a file; 0, 2, 3 wait for it in
+// the all-reduce of step 117".
 func (e *evidence) text(of []int) string {
 	var parts []string
 	for _, group := range e.alike(of, func(i int) string { return e.doing(i) }) {
@@ -44,7 +44,8 @@ func (e *evidence) text(of []int) string {
 		if len(of) == 1 {
 			pronoun, role = "it", e.tasks[of[0]].ID.Role
 		}
-		parts = append(parts, fmt.Sprintf("%s %s for %s%s", e.others(e.waiting, role), verb(e.waiting, "waits", "wait"), pronoun, e.at(e.waiting)))
+		parts = append(parts,
+			fmt.Sprintf("%s %s for %s%s", e.others(e.waiting, role), verb(e.waiting, "waits", "wait"), pronoun, e.at(e.waiting)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -157,7 +158,8 @@ func (e *evidence) perhapsText(apart []int) string {
 
 // disagreeText is of tasks that do not wait, though others that wait have made fewer steps.
 func (e *evidence) disagreeText(own, behind []int) string {
-	return fmt.Sprintf("%s%s %s %s, but %s %s the lowest step, %d", notSure, e.names(own), verb(own, "is", "are"), e.doing(own[0]), e.names(behind), verb(behind, "has", "have"), e.step(behind[0]))
+	return fmt.Sprintf("%s%s %s %s, but %s %s the lowest step, %d", notSure, e.names(own), verb(own, "is", "are"),
+		e.doing(own[0]), e.names(behind), verb(behind, "has", "have"), e.step(behind[0]))
 }
 
 // movingText is of a run that makes steps.
@@ -190,9 +192,11 @@ func (e *evidence) unsureText() string {
 		}
 		return notSure + since + "there is no stack of " + strings.Join(why, ", ") + " that shows anything"
 	case len(e.computing) > 0 && len(e.waiting) == 0:
-		return since + e.names(e.computing) + " " + verb(e.computing, "computes", "compute") + ": nothing shows that the run hangs"
+		return since + e.names(e.computing) + " " + verb(e.computing, "computes", "compute") +
+			": nothing shows that the run hangs"
 	case len(e.waiting) > 0:
-		return notSure + since + e.names(e.waiting) + " " + verb(e.waiting, "waits", "wait") + e.at(e.waiting) + ", and nothing shows for which task"
+		return notSure + since + e.names(e.waiting) + " " + verb(e.waiting, "waits", "wait") + e.at(e.waiting) +
+			", and nothing shows for which task"
 	}
 	return notSure + since + "no task that trains is running"
 }

@@ -1,5 +1,5 @@
-// Package verdict finds out which tasks hold a run up. It takes what tasks report and snapshots of their stacks, does no
-// I/O and reads no clock.
+// Package verdict finds out which tasks hold a run up. It takes what tasks report and snapshots of their stacks, does
+// no I/O and reads no clock.
 //
 //	frames.go      what the frames of libraries mean
 //	classify.go    what a task is doing, from its snapshots
@@ -133,7 +133,8 @@ func (v *Verdict) Reply(run int32, tasks []Task) *clusterpb.WhyReply {
 	for i := range tasks {
 		t, f := &tasks[i], &v.Findings[i]
 		row := &clusterpb.TaskFinding{
-			Task: t.ID.String(), State: t.State, Host: t.Host, Class: string(f.Class), Where: f.Where, CpuPercent: f.CPU, Detail: f.Detail,
+			Task: t.ID.String(), State: t.State, Host: t.Host, Class: string(f.Class), Where: f.Where, CpuPercent: f.CPU,
+			Detail: f.Detail,
 		}
 		if t.Age >= 0 {
 			row.Step, row.StepAgeSeconds = t.Step, t.Age.Seconds()

@@ -23,7 +23,10 @@ const (
 
 // detail returns it as part of a verdict.
 func (w wait) detail() string {
-	return [...]string{"", "waiting for a file", "waiting for the network", "waiting for a lock", "sleeping", "waiting for a child process", "", "collecting garbage"}[w]
+	return [...]string{
+		"", "waiting for a file", "waiting for the network", "waiting for a lock", "sleeping", "waiting for a child process",
+		"", "collecting garbage",
+	}[w]
 }
 
 // class returns the class of a task whose main thread waits for it, if nothing else is known.
@@ -36,8 +39,10 @@ var channels = sync.OnceValue(func() map[wait]*regexp.Regexp {
 	return map[wait]*regexp.Regexp{
 		// Pipes, then disks and file systems over the network: NFS, FUSE, CephFS, SMB, Lustre.
 		waitFile: regexp.MustCompile(`^(anon_|fifo_)?pipe_(read|write|wait)|^wait_for_partner|^fifo_open` +
-			`|^(io_schedule|folio_wait|wait_on_page|wait_on_bit|__wait_on|bit_wait_io|blk_|jbd2_|ext4_|xfs_|btrfs_|do_sync|balance_dirty|rwsem_down|d_alloc_parallel|lookup_slow|n_tty_)` +
-			`|^(nfs|rpc_wait|rpc_execute|request_wait_answer|fuse_|ceph_|cifs_|smb2_|wait_for_response|ll_|cl_|osc_|ptlrpc_|v9fs_|p9_)`),
+			`|^(io_schedule|folio_wait|wait_on_page|wait_on_bit|__wait_on|bit_wait_io|blk_|jbd2_|ext4_|xfs_|btrfs_|do_sync|` +
+			`balance_dirty|rwsem_down|d_alloc_parallel|lookup_slow|n_tty_)` +
+			`|^(nfs|rpc_wait|rpc_execute|request_wait_answer|fuse_|ceph_|cifs_|smb2_|wait_for_response|ll_|cl_|osc_|ptlrpc_|` +
+			`v9fs_|p9_)`),
 		waitNetwork: regexp.MustCompile(`^(sk_wait|wait_woken|tcp_|inet_|unix_|skb_wait|__skb_wait|sock_|udp_)`),
 		waitLock:    regexp.MustCompile(`^(futex|do_futex|__futex)`),
 		waitSleep:   regexp.MustCompile(`^(hrtimer_nanosleep|do_nanosleep|common_nsleep|clock_nanosleep)`),
@@ -59,8 +64,14 @@ var codes = sync.OnceValue(func() []codePattern {
 		{waitSleep, regexp.MustCompile(`\bsleep\(`)},
 		{waitChild, regexp.MustCompile(`\bsubprocess\.|\.communicate\(|\bos\.(system|wait\w*)\(`)},
 		{waitNetwork, regexp.MustCompile(`\.recv\w*\(|\.accept\(|\burlopen\(|\brequests\.`)},
-		{waitLock, regexp.MustCompile(`\.(acquire|join|get|put|wait|result)\(|^(async )?with [\w.\[\]]*([lL]ock|[mM]utex|[sS]em|[cC]ond|\b[lL]\b)`)},
-		{waitFile, regexp.MustCompile(`\bopen\(|\.(read|readline|readlines|readinto|write|flush)\(|\bos\.(read|write|fsync|open)\(|\bnp\.(load|save)|\bread_\w+\(`)},
+		{
+			waitLock, regexp.MustCompile(
+				`\.(acquire|join|get|put|wait|result)\(|^(async )?with [\w.\[\]]*([lL]ock|[mM]utex|[sS]em|[cC]ond|\b[lL]\b)`),
+		},
+		{
+			waitFile, regexp.MustCompile(`\bopen\(|\.(read|readline|readlines|readinto|write|flush)\(|\bos\.(read|write|fsync|` +
+				`open)\(|\bnp\.(load|save)|\bread_\w+\(`),
+		},
 	}
 })
 

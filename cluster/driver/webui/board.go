@@ -34,7 +34,8 @@ type boardPage struct {
 // openWait is how long a request waits for TensorBoard before it gets the page `starting`.
 const openWait = 3 * time.Second
 
-const starting = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2"><title>TensorBoard</title></head>
+const starting = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">` +
+	`<title>TensorBoard</title></head>
 <body><p>TensorBoard is starting.</p></body></html>
 `
 

@@ -16,7 +16,9 @@ import (
 // boardOf is a coordinator whose TensorBoard opens when the test says how.
 type boardOf chan *clusterpb.TensorBoardReply
 
-func (b boardOf) TensorBoard(ctx context.Context, _ *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
+func (b boardOf) TensorBoard(ctx context.Context,
+	_ *clusterpb.TensorBoardRequest,
+) (*clusterpb.TensorBoardReply, error) {
 	select {
 	case r := <-b:
 		return r, nil

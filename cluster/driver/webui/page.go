@@ -26,15 +26,21 @@ var page = sync.OnceValue(func() *template.Template {
 })
 
 const pageText = `<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>tfcluster {{.Status.Name}}</title>
-<style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em 1em .3em 0;text-align:left;border-bottom:1px solid #ccc}</style>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
+<title>tfcluster {{.Status.Name}}</title>
+<style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}
+td,th{padding:.3em 1em .3em 0;text-align:left;border-bottom:1px solid #ccc}</style>
 </head><body>
 <h1>tfcluster {{.Status.Name}}</h1>
-<p>{{.Status.State}}, {{.Describe}}, of {{.Status.Allocation}}. Results, with event files for TensorBoard: {{.Status.Dir}}</p>
-{{with .Board}}<p><a href="{{.}}">TensorBoard</a>. YARN's proxy only fetches: what a plugin sends comes through up to 30 kB, and not from a frame of its own.</p>
+<p>{{.Status.State}}, {{.Describe}}, of {{.Status.Allocation}}.
+Results, with event files for TensorBoard: {{.Status.Dir}}</p>
+{{with .Board}}<p><a href="{{.}}">TensorBoard</a>. YARN's proxy only fetches:
+what a plugin sends comes through up to 30 kB, and not from a frame of its own.</p>
 {{end}}{{with .Status.Run}}<p>Run {{.Id}}: {{.State}}{{with .Progress}}, step {{.Step}}{{end}}</p>{{end}}
 <table><tr><th>executor</th><th>task</th><th>host</th><th>state</th><th>run</th><th>step</th><th>logs</th></tr>
-{{range .Rows}}<tr><td>{{.X.Id}}</td><td>{{.X.Task}}</td><td>{{.X.Host}}</td><td>{{.X.State}}</td><td>{{.Task.GetState}}</td><td>{{with .Task.GetStep}}{{.}}{{end}}</td><td>{{with .Logs}}<a href="{{.}}">container</a>{{end}}</td></tr>
+{{range .Rows}}<tr><td>{{.X.Id}}</td><td>{{.X.Task}}</td><td>{{.X.Host}}</td><td>{{.X.State}}</td>
+<td>{{.Task.GetState}}</td><td>{{with .Task.GetStep}}{{.}}{{end}}</td>
+<td>{{with .Logs}}<a href="{{.}}">container</a>{{end}}</td></tr>
 {{end}}</table>
 </body></html>
 `
@@ -106,7 +112,8 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request) {
 		board = boardPath[1:] // relative: YARN's proxy has the page at another path
 	}
 	var b bytes.Buffer
-	if err := page().Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
+	if err := page().Execute(&b,
+		map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
 		p.Log.Warn("the status page cannot be shown; %tfcluster status shows the same", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

@@ -16,7 +16,8 @@ import (
 )
 
 // ErrNone reports that no configuration was found.
-var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml, before JupyterLab starts or with %env in the notebook")
+var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml, " +
+	"before JupyterLab starts or with %env in the notebook")
 
 // Conf holds the properties of a configuration folder. It is immutable.
 type Conf struct {
@@ -66,7 +67,8 @@ func Load(dir string) (*Conf, error) {
 		}
 		found = true
 		if err := c.add(b, final); err != nil {
-			return nil, fmt.Errorf("the Hadoop configuration %s is not XML of Hadoop: %w; correct the file, or set HADOOP_CONF_DIR to another folder", filepath.Join(dir, name), err)
+			return nil, fmt.Errorf("the Hadoop configuration %s is not XML of Hadoop: %w; correct the file, "+
+				"or set HADOOP_CONF_DIR to another folder", filepath.Join(dir, name), err)
 		}
 	}
 	if !found {

@@ -12,7 +12,8 @@ import (
 
 func write(t testing.TB, dir, name, xml string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("<?xml version=\"1.0\"?>\n<configuration>"+xml+"</configuration>"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name),
+		[]byte("<?xml version=\"1.0\"?>\n<configuration>"+xml+"</configuration>"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,7 +42,8 @@ func TestLoad(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"host": "nn1", "fs.defaultFS": "hdfs:// nn1 :8020", "kept": "first", "changed": "second",
-		"env": "from the environment", "otherwise": "otherwise", "unknown": "a${nobody}b nn1", "open": "${host", "none": "", "absent": "",
+		"env": "from the environment", "otherwise": "otherwise", "unknown": "a${nobody}b nn1", "open": "${host", "none": "",
+		"absent": "",
 	} {
 		if got := c.Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -71,7 +73,8 @@ func TestErrors(t *testing.T) {
 // FuzzLoad: any file is either read or returns an error.
 func FuzzLoad(f *testing.F) {
 	f.Add("<configuration><property><name>a</name><value>${b}</value></property></configuration>", "a")
-	f.Add("<configuration><property><name>a</name><value>${a}${env.X:-y}${</value><final>true</final></property></configuration>", "a")
+	f.Add("<configuration><property><name>a</name><value>${a}${env.X:-y}${</value><final>true</final></property></"+
+		"configuration>", "a")
 	f.Add("<configuration/>", "u=rwx,g-w,+x,")
 	f.Fuzz(func(t *testing.T, xml, name string) {
 		dir := t.TempDir()

@@ -77,5 +77,6 @@ func applyUmaskClause(mask fs.FileMode, classes string, operator byte, permissio
 }
 
 func badUmask(text string) error {
-	return fmt.Errorf("%s is %q in Hadoop's configuration: want an octal number like 027, or symbols like u=rwx,g=rx,o= or u=rwx,g+rx,o-rwx", umaskProperty, text)
+	return fmt.Errorf("%s is %q in Hadoop's configuration: want an octal number like 027, "+
+		"or symbols like u=rwx,g=rx,o= or u=rwx,g+rx,o-rwx", umaskProperty, text)
 }

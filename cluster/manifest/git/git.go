@@ -22,7 +22,8 @@ func State(ctx context.Context, folder string) *clusterpb.GitCommit {
 	if err != nil {
 		return nil
 	}
-	args := slices.Concat(harmless, filters, []string{"status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty"})
+	args := slices.Concat(harmless, filters,
+		[]string{"status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty"})
 	out, err := run(ctx, folder, args)
 	if err != nil {
 		return nil
@@ -53,7 +54,8 @@ var harmless = []string{"-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev
 // withoutFilters returns options that turn off the filters which are configured: status runs them for files that may
 // have changed. A repository may be somebody else's.
 func withoutFilters(ctx context.Context, folder string) ([]string, error) {
-	out, err := run(ctx, folder, append(slices.Clone(harmless), "config", "--null", "--name-only", "--get-regexp", `^filter\.`))
+	out, err := run(ctx, folder,
+		append(slices.Clone(harmless), "config", "--null", "--name-only", "--get-regexp", `^filter\.`))
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
 		return nil, nil // there are none
 	}

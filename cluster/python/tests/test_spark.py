@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tfcluster import spark_calls, spark_host, spark_properties, spark_session, spark_task
+from tfcluster import spark_calls, spark_errors, spark_host, spark_properties, spark_task
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_defaults(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_words(text: str, words: str) -> None:
     """An error is one line that tells the reason."""
-    said = spark_session.Session.words(None, ValueError(text))  # type: ignore[arg-type]
+    said = spark_errors.words(ValueError(text))
     assert words in said
     assert "\n" not in said
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfcluster import spark_task
+from tfcluster import spark_errors, spark_task
 from tfcluster.spark_calls import Driver, Launch
 from tfcluster.spark_session import Session
 
@@ -55,6 +55,7 @@ class Host:
         # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
+        self._lost = ""  # what a launch waits for since a host was lost whose executors Spark does not replace
 
     def run(self) -> None:
         """Serves the driver, and each driver that takes over, until the end."""
@@ -116,7 +117,7 @@ class Host:
             try:
                 told = self._session.describe()
             except Exception as e:  # the session was stopped in the meantime
-                driver.say({"event": "ended", "why": self._session.ended() or self._session.words(e)})
+                driver.say({"event": "ended", "why": self._session.ended() or spark_errors.words(e)})
                 self._over.set()
                 return
             driver.say({"event": "hello", "key": self._key, **told})
@@ -146,7 +147,7 @@ class Host:
             why = self._session.ended()
             if why:
                 self.end(why)  # first: a driver that made the session makes another one for its next launch
-            reply["error"] = why or self._session.words(e)
+            reply["error"] = why or spark_errors.words(e)
         driver.over(call["id"])
         driver.say(reply)
 
@@ -193,7 +194,9 @@ class Host:
         waiting = threading.Thread(target=self._waiting, args=(driver, launch, agents, done), daemon=True)
         waiting.start()
         try:
-            return self._place(launch, order, stage)
+            said = self._place(launch, order, stage)
+            self._lost = ""
+            return said
         finally:
             done.set()
             waiting.join()
@@ -216,7 +219,7 @@ class Host:
                 if not said or self._given_up(launch) or self._session.ended():
                     raise
                 # The agents that were started before run, so they are reported.
-                return said + [{**_named(a), "error": self._session.words(e)} for a in order["agents"]]
+                return said + [{**_named(a), "error": spark_errors.words(e)} for a in order["agents"]]
             said += [s for s in told if not s.get("full")]
             full = {s["executor"] for s in told if s.get("full")}
             if not full:
@@ -234,6 +237,11 @@ class Host:
                 continue
             launch.waits = _WAITS[how].format(_SHARE[how])
             self._over.wait(pause)
+
+    def do_avoid(self, driver: Driver, call: int, host: str) -> str:
+        """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""
+        self._lost = self._session.avoid(host)
+        return self._lost
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
         """Cancels a launch, unless it has ended."""
@@ -296,7 +304,7 @@ class Host:
                 self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
             try:
-                words = self._session.busy() or launch.waits or _STARTS
+                words = self._session.busy() or self._lost or launch.waits or _STARTS
             except Exception:  # Spark is being stopped: the launch fails and reports the reason
                 continue
             if words != said:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Set
 from typing import Any
 
-from tfcluster import spark_connect, spark_gpus, spark_task
+from tfcluster import spark_connect, spark_errors, spark_gpus, spark_lost, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
@@ -32,8 +32,6 @@ _MORE = {
 }
 # Spark's messages if a program did not run, or the notebook may not run one.
 _NO_PROGRAM = ("Cannot run program", "Subprocess exited with status", "Py4JSecurityException")
-# Spark's message that barrier stages are not supported with dynamic allocation.
-_DYNAMIC = ("SPARK-24942", "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION", "dynamic resource allocation")
 
 
 class Session:
@@ -232,6 +230,16 @@ class Session:
         self._most = max(self._most, sum(hosts.values()))
         return hosts
 
+    def avoid(self, host: str) -> str:
+        """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""
+        if self.connect:
+            return spark_lost.waits(self, host)
+        try:
+            self._most -= spark_lost.replace(self._sc, host)  # agents share the others rather than wait for these
+        except Exception as e:
+            return f"{spark_lost.waits(self, host)} ({spark_errors.words(e)})"
+        return ""
+
     def lacks_executor(self) -> bool:
         """Reports whether Spark has fewer executors than before: another may come. True if unknown."""
         return self.connect or sum(self._executors().values()) < self._most
@@ -340,26 +348,6 @@ class Session:
                 self.spark.interruptTag(group)
             else:
                 self._sc.cancelJobGroup(group)
-
-    def words(self, e: BaseException) -> str:
-        """Returns an error's reason in one line, without the stacks of Python and Java."""
-        text = str(e) or type(e).__name__
-        if any(mark in text for mark in _DYNAMIC):
-            return (
-                "this session allocates executors dynamically, so Spark removes those without jobs: "
-                "set spark.dynamicAllocation.enabled=false explicitly where the session is made"
-            )
-        for pattern in (
-            r"(?:RuntimeError|PythonException): (.+)",
-            r"Caused by: [\w.$]+: (.+)",
-            r"Job \d+ cancelled[^\n]*",
-            r"Exception: (.+)",
-            r"\n[\w.$]+(?:Exception|Error): (.+)",
-        ):
-            found = re.findall(pattern, text)
-            if found:
-                return str(found[-1]).strip()
-        return text.strip().splitlines()[0]
 
 
 def _log_progress() -> None:

@@ -35,7 +35,9 @@ func TestQueriesOfBars(t *testing.T) {
 	for _, segment := range []int64{1, 100, 1 << 20} {
 		s := NewStore(t.TempDir(), Quota{Task: 1 << 30, Cluster: 1 << 30, Segment: segment}, nil)
 		for i, l := range lines {
-			s.Append(&clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 1, First: uint64(i), Lines: []*clusterpb.Line{proto.CloneOf(l)}})
+			s.Append(&clusterpb.LogBatch{
+				Run: 1, Task: "worker:0", Attempt: 1, First: uint64(i), Lines: []*clusterpb.Line{proto.CloneOf(l)},
+			})
 		}
 		for _, tt := range []struct {
 			q    Query

@@ -173,7 +173,9 @@ func mergeIdentical(lines []*clusterpb.Line) []*clusterpb.Line {
 		}
 		shown[k][l.GetTask()]++
 		if shown[k][l.GetTask()] > most { // the first task to write it this often
-			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: cluster.FoldTasks(of)})
+			out = append(out, &clusterpb.Line{
+				Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: cluster.FoldTasks(of),
+			})
 		}
 	}
 	return out
@@ -183,7 +185,8 @@ func mergeIdentical(lines []*clusterpb.Line) []*clusterpb.Line {
 // the first and the last ones.
 func (m *Merger) FromStart(s *Store, run int32, until Position) (*clusterpb.Lines, error) {
 	bars := NewBars(m.show, m.chief)
-	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, func(l *clusterpb.Line) bool { return m.wants(l) && bars.Passes(l) })
+	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit,
+		func(l *clusterpb.Line) bool { return m.wants(l) && bars.Passes(l) })
 	if err != nil {
 		return nil, err
 	}

@@ -80,49 +80,87 @@ func TestMerger(t *testing.T) {
 		want []string
 	}{
 		{"nothing", nil, calm(2), []string{"-", "-"}},
-		{"few lines", nil, [][]*clusterpb.Line{numbered(0, 2), nil, numbered(2, 1)}, []string{"[worker:0] line 0 [worker:0] line 1", "-", "[worker:0] line 2"}},
+		{"few lines", nil, [][]*clusterpb.Line{numbered(0, 2), nil, numbered(2, 1)}, []string{
+			"[worker:0] line 0 [worker:0] line 1", "-", "[worker:0] line 2",
+		}},
 		{
 			"a burst", nil, slices.Concat([][]*clusterpb.Line{numbered(0, 1000)}, calm(6)),
-			[]string{"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 199", "-", "-", "-", "-", "(600) [worker:0] line 800 [worker:0] line 801 … [worker:0] line 999", "-"},
+			[]string{
+				"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 199", "-", "-", "-", "-",
+				"(600) [worker:0] line 800 [worker:0] line 801 … [worker:0] line 999", "-",
+			},
 		},
-		{"a burst at the end", nil, [][]*clusterpb.Line{numbered(0, 450)}, []string{"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 199 (50) [worker:0] line 250 [worker:0] line 251 … [worker:0] line 449"}},
+		{"a burst at the end", nil, [][]*clusterpb.Line{numbered(0, 450)}, []string{
+			"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 199 (50) [worker:0] line 250 [worker:0] line 251 … " +
+				"[worker:0] line 449",
+		}},
 		{"one burst in two parts", nil, [][]*clusterpb.Line{numbered(0, 150), numbered(150, 300)}, []string{
 			"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 149",
-			"[worker:0] line 150 [worker:0] line 151 … [worker:0] line 219 (30) [worker:0] line 250 [worker:0] line 251 … [worker:0] line 449",
+			"[worker:0] line 150 [worker:0] line 151 … [worker:0] line 219 (30) [worker:0] line 250 [worker:0] line 251 … " +
+				"[worker:0] line 449",
 		}},
 		{
 			"bytes", &clusterpb.FollowRequest{BurstBytes: 260},
 			[][]*clusterpb.Line{{cut, cut, cut, cut, cut}},
-			[]string{"[worker:0] " + cut.Text + " [worker:0] " + cut.Text + " (1) [worker:0] " + cut.Text + " [worker:0] " + cut.Text},
+			[]string{
+				"[worker:0] " + cut.Text + " [worker:0] " + cut.Text + " (1) [worker:0] " + cut.Text + " [worker:0] " + cut.Text,
+			},
 		},
-		{"a long line", &clusterpb.FollowRequest{LineBytes: 10}, [][]*clusterpb.Line{{cut}}, []string{"[worker:0] xxxxxxxxxx+90"}},
+		{"a long line", &clusterpb.FollowRequest{
+			LineBytes: 10,
+		}, [][]*clusterpb.Line{{cut}}, []string{"[worker:0] xxxxxxxxxx+90"}},
 		{
 			"a very long line, in pieces", &clusterpb.FollowRequest{LineBytes: 10},
-			[][]*clusterpb.Line{{piece(strings.Repeat("x", 50), true), piece(strings.Repeat("y", 50), true)}, {piece("yy", true)}, {piece("z", false), out("worker:0", "next")}},
+			[][]*clusterpb.Line{
+				{piece(strings.Repeat("x", 50), true), piece(strings.Repeat("y", 50), true)},
+				{piece("yy", true)},
+				{piece("z", false), out("worker:0", "next")},
+			},
 			[]string{"[worker:0] xxxxxxxxxx+90", "-", "[worker:0] +3 [worker:0] next"},
 		},
 		{
 			"a very long line at once", &clusterpb.FollowRequest{LineBytes: 10},
-			[][]*clusterpb.Line{{piece(strings.Repeat("x", 50), true), failing("worker:0", "beside"), piece(strings.Repeat("y", 50), false), out("worker:0", "next")}},
+			[][]*clusterpb.Line{{
+				piece(strings.Repeat("x", 50), true), failing("worker:0", "beside"), piece(strings.Repeat("y", 50), false),
+				out("worker:0", "next"),
+			}},
 			[]string{"[worker:0] xxxxxxxxxx+90 [worker:0] beside [worker:0] next"},
 		},
-		{"NULs", &clusterpb.FollowRequest{LineBytes: 12}, [][]*clusterpb.Line{{out("worker:0", "\x00\x00\x00")}}, []string{"[worker:0] \x00\x00+1"}},
-		{"alike", nil, [][]*clusterpb.Line{{out("worker:0", "a"), out("worker:1", "a"), out("worker:1", "b"), out("worker:2", "a"), out("worker:2", "b")}}, []string{"[worker:0-2 ×3] a [worker:1] b [worker:2] b"}},
+		{"NULs", &clusterpb.FollowRequest{
+			LineBytes: 12,
+		}, [][]*clusterpb.Line{{out("worker:0", "\x00\x00\x00")}}, []string{"[worker:0] \x00\x00+1"}},
+		{"alike", nil, [][]*clusterpb.Line{{
+			out("worker:0", "a"), out("worker:1", "a"), out("worker:1", "b"), out("worker:2", "a"), out("worker:2", "b"),
+		}}, []string{"[worker:0-2 ×3] a [worker:1] b [worker:2] b"}},
 		{
 			"identical in the part shown", &clusterpb.FollowRequest{LineBytes: 1},
 			[][]*clusterpb.Line{{out("worker:0", "ab"), out("worker:1", "ac"), out("worker:2", "ad")}},
 			[]string{"[worker:0] a+1 [worker:1] a+1 [worker:2] a+1"},
 		},
-		{"bars", nil, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3")}}, []string{`[worker:0] 3/3`}},
+		{"bars", nil, [][]*clusterpb.Line{{
+			bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3"),
+		}}, []string{`[worker:0] 3/3`}},
 		{
 			"a bar stays behind the lines of others", nil,
-			[][]*clusterpb.Line{{out("worker:0", "Epoch 1"), bar("worker:0", "1/3"), out("worker:1", "3/3"), bar("worker:1", "1/9"), failing("worker:0", "a warning")}, {bar("worker:0", "2/3")}, {out("worker:0", "3/3")}},
-			[]string{`[worker:0] Epoch 1 [worker:1] 3/3 [worker:0] a warning [worker:0] 1/3\r`, `[worker:0] 2/3\r`, "[worker:0] 3/3"},
+			[][]*clusterpb.Line{
+				{out("worker:0", "Epoch 1"), bar("worker:0", "1/3"), out("worker:1", "3/3"), bar("worker:1",
+					"1/9"), failing("worker:0", "a warning")}, {bar("worker:0", "2/3")}, {out("worker:0", "3/3")},
+			},
+			[]string{
+				`[worker:0] Epoch 1 [worker:1] 3/3 [worker:0] a warning [worker:0] 1/3\r`, `[worker:0] 2/3\r`, "[worker:0] 3/3",
+			},
 		},
-		{"the bar of the task that is shown", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "2/3")}}, []string{`[worker:1] 2/3\r`}},
-		{"frames are no burst", &clusterpb.FollowRequest{Burst: 3}, [][]*clusterpb.Line{slices.Concat(slices.Repeat([]*clusterpb.Line{bar("worker:0", "1/3")}, 100), numbered(0, 2))}, []string{"[worker:0] line 0 [worker:0] line 1"}},
+		{"the bar of the task that is shown", &clusterpb.FollowRequest{
+			Show: "worker:1",
+		}, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "2/3")}}, []string{`[worker:1] 2/3\r`}},
+		{
+			"frames are no burst", &clusterpb.FollowRequest{Burst: 3},
+			[][]*clusterpb.Line{slices.Concat(slices.Repeat([]*clusterpb.Line{bar("worker:0", "1/3")}, 100), numbered(0, 2))},
+			[]string{"[worker:0] line 0 [worker:0] line 1"},
+		},
 		{"one task and errors of others", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{
-			out("worker:0", "ValueError: no"), failing("worker:0", "ValueError: bad batch"), failing("worker:0", "all is well"), out("worker:1", "here"),
+			out("worker:0", "ValueError: no"), failing("worker:0", "ValueError: bad batch"), failing("worker:0", "all is well"),
+			out("worker:1", "here"),
 		}}, []string{"[worker:0] ValueError: bad batch [worker:1] here"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,7 +192,9 @@ func TestMergerIsBounded(t *testing.T) {
 	}{
 		{"a flood for a minute", 1_000_000, func(int) int { return 1666 }, "line 123456 of so many", 200 * kb},
 		{"a stream for ten minutes", 1_000_000, func(int) int { return 166 }, "line 123456 of so many", 500 * kb},
-		{"a flood with pauses", 1_000_000, func(i int) int { return []int{5000, 3000, 0, 0, 0, 4000}[i%6] }, "line 123456 of so many", 500 * kb},
+		{"a flood with pauses", 1_000_000, func(i int) int {
+			return []int{5000, 3000, 0, 0, 0, 4000}[i%6]
+		}, "line 123456 of so many", 500 * kb},
 		{"long lines", 100_000, func(int) int { return 200 }, strings.Repeat("long ", 300), 800 * kb},
 		{"long lines of NULs", 100_000, func(int) int { return 1000 }, strings.Repeat("\x00", 5000), 800 * kb},
 	} {
@@ -200,7 +240,9 @@ func TestEnds(t *testing.T) {
 		for i := range n {
 			l := &clusterpb.Line{Task: fmt.Sprint("worker:", random.IntN(4)), Text: fmt.Sprint("line ", i), UnixNano: int64(i)}
 			whole.add(l)
-			s.Append(&clusterpb.LogBatch{Run: 1, Task: l.GetTask(), Attempt: 1, First: firsts[l.GetTask()], Lines: []*clusterpb.Line{proto.CloneOf(l)}})
+			s.Append(&clusterpb.LogBatch{
+				Run: 1, Task: l.GetTask(), Attempt: 1, First: firsts[l.GetTask()], Lines: []*clusterpb.Line{proto.CloneOf(l)},
+			})
 			firsts[l.GetTask()]++
 		}
 		got, err := s.ends(Query{Run: 1}, b, 0, func(*clusterpb.Line) bool { return true })

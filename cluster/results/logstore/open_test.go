@@ -33,7 +33,10 @@ func TestFilesOfEndedStreams(t *testing.T) {
 		return counted{w.(*os.File), &open}, err
 	}
 	line := func(run, attempt int32, first uint64, end bool) {
-		b := &clusterpb.LogBatch{Run: run, Attempt: attempt, Task: "worker:0", First: first, EndOfStream: end, Lines: []*clusterpb.Line{{Text: "a line"}}}
+		b := &clusterpb.LogBatch{
+			Run: run, Attempt: attempt, Task: "worker:0", First: first, EndOfStream: end,
+			Lines: []*clusterpb.Line{{Text: "a line"}},
+		}
 		s.Append(b)
 	}
 	for _, step := range []struct {

@@ -31,7 +31,8 @@ func writePages(t *testing.T, segment int64) *written {
 				now -= 40_000
 			}
 			l := &clusterpb.Line{
-				UnixNano: now, Text: fmt.Sprintf("line %d", i), Stream: clusterpb.Line_Stream(rnd.IntN(2)), Carriage: rnd.IntN(3) == 0,
+				UnixNano: now, Text: fmt.Sprintf("line %d", i), Stream: clusterpb.Line_Stream(rnd.IntN(2)),
+				Carriage: rnd.IntN(3) == 0,
 			}
 			w.disk.room.Store(plenty)
 			if k == 1 && i >= 80 && i < 100 {
@@ -99,11 +100,13 @@ func TestPages(t *testing.T) {
 					req.Last = last
 					got := w.pages(req)
 					slices.Sort(got)
-					if i := slices.IndexFunc(got, func(s string) bool { return strings.HasSuffix(s, lostSuffix) }); i >= 0 && len(got) > i+1 && got[i] == got[i+1] {
+					if i := slices.IndexFunc(got, func(s string) bool { return strings.HasSuffix(s, lostSuffix) }); i >= 0 &&
+						len(got) > i+1 && got[i] == got[i+1] {
 						got = slices.Delete(got, i, i+1)
 					}
 					if !slices.Equal(got, want) {
-						t.Errorf("segments of %d bytes, %s /%s/ in pages of %d lines: %d, not %d\n%v", segment, task, grep, last, len(got), len(want), difference(got, want))
+						t.Errorf("segments of %d bytes, %s /%s/ in pages of %d lines: %d, not %d\n%v", segment, task, grep, last,
+							len(got), len(want), difference(got, want))
 					}
 				}
 				req.Last, req.Before = 0, nil
@@ -139,8 +142,11 @@ func TestPageOfNewLines(t *testing.T) {
 	req := &clusterpb.LogsRequest{Run: 1, Last: 4, Before: map[string]uint64{"chief": 3}}
 	w.page(req)
 	w.lines(10, 1)
-	w.Append(&clusterpb.LogBatch{Run: 1, Task: "worker:1", Attempt: 1, Lines: []*clusterpb.Line{{Text: "new", UnixNano: 1}}})
-	if got, want := w.page(req), []string{"worker:0 3 line 3", "worker:0 4 line 4", "worker:0 5 line 5"}; !slices.Equal(got[1:], want) || got[0] != "worker:0 2 line 2" {
+	w.Append(
+		&clusterpb.LogBatch{Run: 1, Task: "worker:1", Attempt: 1, Lines: []*clusterpb.Line{{Text: "new", UnixNano: 1}}})
+	if got, want := w.page(req), []string{
+		"worker:0 3 line 3", "worker:0 4 line 4", "worker:0 5 line 5",
+	}; !slices.Equal(got[1:], want) || got[0] != "worker:0 2 line 2" {
 		t.Errorf("the second page is %q", got)
 	}
 	if got := w.page(req); !slices.Equal(got, []string{"worker:1 0 new", "worker:0 0 line 0", "worker:0 1 line 1"}) {

@@ -49,7 +49,8 @@ func (s *Store) position(run int32) Position {
 // Match reports whether the query selects a line of the run.
 func (q Query) Match(l *clusterpb.Line) bool {
 	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(termtext.Plain(l.GetText()))) &&
-		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l)) && !q.From.before(l) && !q.shown(l.GetTask(), l.GetSeq())
+		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l)) &&
+		!q.From.before(l) && !q.shown(l.GetTask(), l.GetSeq())
 }
 
 // first returns whether nothing is excluded as shown already.
@@ -79,9 +80,10 @@ func (e entry) task() string {
 	return e.gap.Task
 }
 
-// place sets when of a task's entries: of a line its time, or that of an earlier line if the clock was set back, of a gap
-// that of the line before it. The last lines of all tasks are then the last ones of each: pages that end before the first
-// lines seen have each line once. They have each gap with the line before it; one right before the first page is in that, too.
+// place sets when of a task's entries: of a line its time, or that of an earlier line if the clock was set back, of a
+// gap that of the line before it. The last lines of all tasks are then the last ones of each: pages that end before the
+// first lines seen have each line once. They have each gap with the line before it; one right before the first
+// page is in that, too.
 func place(of []entry) {
 	latest := int64(math.MinInt64)
 	for i, e := range of {
@@ -305,7 +307,8 @@ func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
 	if req.GetGrep() != "" {
 		re, err := regexp.Compile(req.GetGrep())
 		if err != nil {
-			return q, fmt.Errorf("--grep: %w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself", err)
+			return q, fmt.Errorf(
+				"--grep: %w: write a regular expression, with \\ before each of . * + ? ( ) [ { that stands for itself", err)
 		}
 		q.Grep = re
 	}

@@ -70,7 +70,8 @@ func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
 		return nil, false
 	}
 	l := &clusterpb.Line{
-		UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(text), string(utf8.RuneError)), Task: task, Continues: len(text) >= pieceBytes,
+		UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(text), string(utf8.RuneError)), Task: task,
+		Continues: len(text) >= pieceBytes,
 	}
 	switch mark {
 	case 'O', 'o':

@@ -65,7 +65,9 @@ func (o *openLine) rest(last *clusterpb.Line) *clusterpb.Line {
 		o.shown.LeftOut += o.more
 		return nil
 	}
-	return &clusterpb.Line{Task: last.GetTask(), Stream: last.GetStream(), UnixNano: last.GetUnixNano(), Seq: last.GetSeq(), LeftOut: o.more}
+	return &clusterpb.Line{
+		Task: last.GetTask(), Stream: last.GetStream(), UnixNano: last.GetUnixNano(), Seq: last.GetSeq(), LeftOut: o.more,
+	}
 }
 
 // Sent reports that the caller may have sent the lines returned so far: they are not modified

@@ -49,7 +49,8 @@ func outline(lines []*clusterpb.Line, gaps []Gap) string {
 			break
 		}
 		var n int
-		if _, err := fmt.Sscanf(lines[i].GetText(), "line %d", &n); err != nil || int(lines[i].GetSeq()) != n || lines[i].GetUnixNano() != stamp(n).UnixNano() {
+		if _, err := fmt.Sscanf(lines[i].GetText(), "line %d", &n); err != nil || int(lines[i].GetSeq()) != n ||
+			lines[i].GetUnixNano() != stamp(n).UnixNano() {
 			parts = append(parts, fmt.Sprintf("bad line %v", lines[i]))
 		}
 		if first >= 0 && n != last+1 {
@@ -79,7 +80,9 @@ func TestStore(t *testing.T) {
 		{"one segment", DefaultQuota(), func(w *written) { w.lines(100, 7) }, "0-99"},
 		{"many segments", small, func(w *written) { w.lines(100, 1) }, "0-99"},
 		{"batches longer than a segment", small, func(w *written) { w.lines(100, 40) }, "0-99"},
-		{"the quota", Quota{Task: 1200, Cluster: 1 << 30, Segment: 400}, func(w *written) { w.lines(100, 1) }, "worker:0: the oldest 80 lines are gone (quota) | 80-99"},
+		{"the quota", Quota{Task: 1200, Cluster: 1 << 30, Segment: 400}, func(w *written) {
+			w.lines(100, 1)
+		}, "worker:0: the oldest 80 lines are gone (quota) | 80-99"},
 		{"a batch that is sent again", DefaultQuota(), func(w *written) {
 			w.lines(10, 10)
 			w.n = 5
@@ -133,10 +136,13 @@ func TestStore(t *testing.T) {
 				w.retry()
 			}
 			w.lines(20, 1)
-		}, "0-19 | worker:0: 1 line was not kept: no space left on device, 03:04:25 | 21-40 | worker:0: 1 line was not kept: no space left on device, 03:04:46 | 42-61"},
+		}, "0-19 | worker:0: 1 line was not kept: no space left on device, 03:04:25 | 21-40 | worker:0: " +
+			"1 line was not kept: no space left on device, 03:04:46 | 42-61"},
 		{"lines lost by the agent", DefaultQuota(), func(w *written) {
 			w.lines(5, 5)
-			b := &clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 2, First: 3, Lost: 3, Lines: []*clusterpb.Line{stored(5)}}
+			b := &clusterpb.LogBatch{
+				Run: 1, Task: "worker:0", Attempt: 2, First: 3, Lost: 3, Lines: []*clusterpb.Line{stored(5)},
+			}
 			w.Append(b)
 			w.Append(b) // sent again
 		}, "0-4 | worker:0: 3 lines were not kept: the executor could not hold them until they were sent, 03:04:10 | 5-5"},
@@ -210,7 +216,9 @@ func TestLoadTorn(t *testing.T) {
 	}{
 		{"no complete row", []string{"2026-01-02T03:0"}, "0-4"},
 		{"an empty file", nil, "0-4"},
-		{"complete rows before it", []string{string(appendLine(nil, stored(3))), "2026-01-02T03:04:05.000000000Z O li"}, "0-4"},
+		{"complete rows before it", []string{
+			string(appendLine(nil, stored(3))), "2026-01-02T03:04:05.000000000Z O li",
+		}, "0-4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

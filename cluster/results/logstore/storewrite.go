@@ -190,7 +190,9 @@ func (s *Store) failSegment(st *stream, lines []*clusterpb.Line, lost uint64, er
 		st.retry = time.AfterFunc(retryIdle, func() { s.retryWrite(st) })
 	}
 	if report && s.notify != nil {
-		s.notify(fmt.Sprintf("logs will lack lines that cells show, because task output cannot be written to %s: %s", filepath.Dir(filepath.Dir(st.dir)), st.cause)) // a remedy may follow
+		// A remedy may follow.
+		s.notify(fmt.Sprintf("logs will lack lines that cells show, because task output cannot be written to %s: %s",
+			filepath.Dir(filepath.Dir(st.dir)), st.cause))
 	}
 }
 

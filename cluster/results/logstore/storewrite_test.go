@@ -83,7 +83,9 @@ func (w *written) lines(n, batch int) {
 }
 
 func stored(n int) *clusterpb.Line {
-	return &clusterpb.Line{UnixNano: stamp(n).UnixNano(), Text: fmt.Sprintf("line %d", n), Stream: clusterpb.Line_Stream(n % 2)}
+	return &clusterpb.Line{
+		UnixNano: stamp(n).UnixNano(), Text: fmt.Sprintf("line %d", n), Stream: clusterpb.Line_Stream(n % 2),
+	}
 }
 
 func stamp(n int) time.Time {
@@ -114,7 +116,9 @@ func TestFullDiskIsReported(t *testing.T) {
 	w.retry()
 	w.lines(1, 1)
 	root := filepath.Join(w.dir, "run-001", "tasks")
-	if len(w.notices) != 2 || !strings.HasSuffix(w.notices[0], "task output cannot be written to "+filepath.Dir(root)+": no space left on device") || !strings.HasPrefix(w.notices[1], "task output is written again; 100 lines are missing") {
+	if len(w.notices) != 2 || !strings.HasSuffix(w.notices[0], "task output cannot be written to "+filepath.Dir(root)+
+		": no space left on device") ||
+		!strings.HasPrefix(w.notices[1], "task output is written again; 100 lines are missing") {
 		t.Errorf("messages: %q", w.notices)
 	}
 	if files, err := filepath.Glob(filepath.Join(root, "worker-0", "*")); err != nil || len(files) != 2 {
@@ -144,7 +148,8 @@ func TestFullDiskWithoutMoreLines(t *testing.T) {
 	}
 	reads(t, w.Store, Query{}, "0-4 | worker:0: 5 lines were not kept: no space left on device, 03:04:10 to 03:04:14")
 	w.lines(5, 1)
-	reads(t, w.Store, Query{}, "0-4 | worker:0: 5 lines were not kept: no space left on device, 03:04:10 to 03:04:14 | 10-14")
+	reads(t, w.Store, Query{},
+		"0-4 | worker:0: 5 lines were not kept: no space left on device, 03:04:10 to 03:04:14 | 10-14")
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}

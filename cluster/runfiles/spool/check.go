@@ -42,7 +42,8 @@ func Check(ctx context.Context, remote Checked, dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("--dir %s: no answer within %s: check that HDFS is running and that this is its NameNode", dir, checkLimit)
+		return fmt.Errorf("--dir %s: no answer within %s: check that HDFS is running and that this is its NameNode",
+			dir, checkLimit)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("--dir %s: %w; or choose another --dir", dir, err)
 	}
@@ -100,12 +101,14 @@ func (s *Spool) Scan(ctx context.Context) (last int32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(last, here), s.fetch(ctx, func(name string) bool { return path.Base(name) == recordName && strings.Count(name, "/") == 1 })
+	return max(last, here),
+		s.fetch(ctx, func(name string) bool { return path.Base(name) == recordName && strings.Count(name, "/") == 1 })
 }
 
 func (s *Spool) scanBelow(ctx context.Context, folder string) error {
 	infos, err := s.cfg.Remote.List(ctx, s.uri(folder))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // another user's run has its number, and no more
+	// Another user's run has its number, and no more.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	if err != nil {

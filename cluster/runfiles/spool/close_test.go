@@ -22,7 +22,8 @@ func TestFilesLeft(t *testing.T) {
 		if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "files of hdfs://nn/runs could not be uploaded (1): they "+want) {
+		if err := s.Close(); err == nil ||
+			!strings.Contains(err.Error(), "files of hdfs://nn/runs could not be uploaded (1): they "+want) {
 			t.Errorf("temporary %v: %v", temporary, err)
 		}
 	}

@@ -32,7 +32,8 @@ func (s *Spool) loadJournal() error {
 		err = json.Unmarshal(b, &j)
 	}
 	if err != nil {
-		return fmt.Errorf("%s, which lists the files that were uploaded before, cannot be read: %w; remove it, and all files are uploaded again", filepath.Join(s.folder, journalName), err)
+		return fmt.Errorf("%s, which lists the files that were uploaded before, cannot be read: %w; remove it, "+
+			"and all files are uploaded again", filepath.Join(s.folder, journalName), err)
 	}
 	for name, e := range j.Known {
 		if _, err := s.root.Lstat(name); err != nil {

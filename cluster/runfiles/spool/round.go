@@ -95,7 +95,9 @@ func (s *Spool) round(ctx context.Context) error {
 		s.reportOutage(err)
 	}
 	if serr := s.save(); serr != nil {
-		s.cfg.Log.Warn("a later driver may upload files again, because what has been uploaded could not be saved", "err", serr) // a later driver uploads it again
+		// A later driver uploads it again.
+		s.cfg.Log.Warn("a later driver may upload files again, because what has been uploaded could not be saved",
+			"err", serr)
 	}
 	if err == nil {
 		s.makeRoom()
@@ -111,7 +113,8 @@ func (s *Spool) reportOutage(err error) {
 	s.mu.Unlock()
 	switch {
 	case before == nil && err != nil:
-		s.notify(fmt.Sprintf("%v; training continues: its files are stored on the driver's host in %s and uploaded later", err, s.folder))
+		s.notify(fmt.Sprintf("%v; training continues: its files are stored on the driver's host in %s and uploaded later",
+			err, s.folder))
 	case before != nil && err == nil:
 		s.notify(s.cfg.Dir + " is available again: all waiting files were uploaded")
 	}

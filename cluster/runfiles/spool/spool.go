@@ -109,7 +109,8 @@ func Open(ctx context.Context, c Config) (*Spool, error) {
 		err = s.loadJournal()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the folder on this machine from which files go to %s: %w", c.Dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open the folder on this machine from which files go to %s: %w", c.Dir, err),
+			s.lock.Close())
 	}
 	return s, nil
 }
@@ -187,11 +188,13 @@ func (s *Spool) Close() error {
 	left, err := s.due()
 	s.unstage()
 	if err != nil || len(left) > 0 || s.hasRemovals() {
-		remain := fmt.Sprintf("are stored in %s, and the next cluster on this host with --dir %s uploads them", s.folder, s.cfg.Dir)
+		remain := fmt.Sprintf("are stored in %s, and the next cluster on this host with --dir %s uploads them",
+			s.folder, s.cfg.Dir)
 		if s.cfg.Temporary {
 			remain = "are lost with this container; the lines above say what prevented it"
 		}
-		return errors.Join(err, s.save(), fmt.Errorf("files of %s could not be uploaded (%d): they %s", s.cfg.Dir, len(left), remain))
+		return errors.Join(err, s.save(),
+			fmt.Errorf("files of %s could not be uploaded (%d): they %s", s.cfg.Dir, len(left), remain))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
 		return fmt.Errorf("remove the folder on this machine from which files went to %s: %w", s.cfg.Dir, err)

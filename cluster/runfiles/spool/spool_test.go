@@ -138,7 +138,8 @@ func testCarried(t *testing.T, b *bed) {
 	put(t, s, "run-001/run.json", "{}")
 	grow := func(content string) {
 		t.Helper()
-		f, err := os.OpenFile(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		f, err := os.OpenFile(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1"),
+			os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,9 @@ func testCarried(t *testing.T, b *bed) {
 	if err := errors.Join(s.Fetch(ctx, "run-001/checkpoints"), s.FetchAll(ctx, "logs")); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"checkpoints/ckpt": "better weights", "logs/events.out.tfevents.1": "one two"} {
+	for name, want := range map[string]string{
+		"checkpoints/ckpt": "better weights", "logs/events.out.tfevents.1": "one two",
+	} {
 		if got, err := os.ReadFile(filepath.Join(s.Folder(), "run-001", name)); err != nil || string(got) != want {
 			t.Errorf("%s is %q: %v", name, got, err)
 		}
@@ -280,7 +283,8 @@ func testLowOnSpace(t *testing.T, b *bed) {
 	if err := errors.Join(os.RemoveAll(aside), os.WriteFile(aside, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fetch(ctx, "run-001/checkpoints/big"); err == nil || !strings.HasPrefix(err.Error(), "write to "+s.Folder()+": ") {
+	if err := s.Fetch(ctx, "run-001/checkpoints/big"); err == nil ||
+		!strings.HasPrefix(err.Error(), "write to "+s.Folder()+": ") {
 		t.Errorf("fetched to a folder that is a file: %v", err)
 	}
 	if err := os.Remove(aside); err != nil {
@@ -297,7 +301,8 @@ func testLowOnSpace(t *testing.T, b *bed) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
 		t.Errorf("the file is %q: %v", got, err)
 	}
-	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Flush(ctx, time.Minute), s.Close()); err != nil {
+	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Flush(ctx, time.Minute),
+		s.Close()); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.Stat(ctx, b.dir("lowOnSpace/run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
@@ -310,50 +315,13 @@ func testTwo(t *testing.T, b *bed) {
 	s := b.under(t, b.dir("two"), parent)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := spool.Open(ctx, spool.Config{Remote: b.remote, Dir: b.dir("two"), Parent: parent}); err == nil || !strings.Contains(err.Error(), "another --dir") {
+	if _, err := spool.Open(ctx, spool.Config{Remote: b.remote, Dir: b.dir("two"), Parent: parent}); err == nil ||
+		!strings.Contains(err.Error(), "another --dir") {
 		t.Errorf("a second cluster: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// testCheck: errors of unusable directories.
-func testCheck(t *testing.T, b *bed) {
-	ctx := within(t)
-	if err := errors.Join(b.Write(ctx, b.dir("file"), strings.NewReader("x")), b.MakeDir(ctx, b.dir("full")), b.MakeDir(ctx, b.dir("private"))); err != nil {
-		t.Fatal(err)
-	}
-	b.admin(t, "-setSpaceQuota", "1000", "/full")
-	for _, tt := range []struct {
-		name string
-		r    remote
-		dir  string
-		want []string
-	}{
-		{"good", b.remote, b.dir("good/x"), nil},
-		{"a file", b.remote, b.dir("file"), []string{"is a file", "/file"}},
-		{"below a file", b.remote, b.dir("file/x"), []string{"/file"}},
-		{"permission", b.as(t, "alice"), b.dir("private"), []string{"alice", "/private", "another --dir"}},
-		{"quota", b.remote, b.dir("full"), []string{"quota", "/full", "remove files"}},
-		{"no server", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no call succeeded", ":1"}},
-	} {
-		err := spool.Check(ctx, tt.r, tt.dir)
-		if len(tt.want) == 0 && err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		t.Log(err)
-		for _, w := range tt.want {
-			if err == nil || !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s: no %q in one line: %v", tt.name, w, err)
-			}
-		}
-	}
-	b.admin(t, "-safemode", "enter")
-	if err := spool.Check(ctx, b.remote, b.dir("safe")); err == nil || !strings.Contains(err.Error(), "-safemode leave") {
-		t.Errorf("safe mode: %v", err)
-	}
-	b.admin(t, "-safemode", "leave")
 }
 
 // testNameNodeDown: without a NameNode files are accepted, users get one message, and the files arrive

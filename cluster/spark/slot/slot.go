@@ -122,7 +122,9 @@ func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 }
 
 // errNoExecutor means that the agent could not end with the executor.
-var errNoExecutor = fmt.Errorf("the Spark executor was not found: none of the %d processes above the task is a JVM (java), so the agent would outlive the executor: have Spark start its Python workers itself, without a wrapper that leaves the process tree", maxAncestors)
+var errNoExecutor = fmt.Errorf("the Spark executor was not found: none of the %d processes above the task is a JVM "+
+	"(java), so the agent would outlive the executor: have Spark start its Python workers itself, "+
+	"without a wrapper that leaves the process tree", maxAncestors)
 
 // errFull means that no slot of this executor is free.
 var errFull = errors.New("an agent of the cluster runs in every slot of this executor")
@@ -153,7 +155,8 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
 	if err != nil {
-		return fmt.Errorf("this executor cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", o.Coordinator, dialCause(err))
+		return fmt.Errorf("this executor cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that "+
+			"it can dial", o.Coordinator, dialCause(err))
 	}
 	return conn.Close()
 }

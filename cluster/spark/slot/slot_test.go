@@ -74,7 +74,8 @@ func newRequest(t *testing.T) Request {
 	}
 	sum := sha256.Sum256(program)
 	config, err := (&clusterpb.AgentConfig{
-		Identity: &clusterpb.AgentIdentity{KeyPem: "secret"}, Driver: &clusterpb.DriverAddress{Find: filepath.Join(t.TempDir(), "seen")},
+		Identity: &clusterpb.AgentIdentity{KeyPem: "secret"},
+		Driver:   &clusterpb.DriverAddress{Find: filepath.Join(t.TempDir(), "seen")},
 	}).Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -132,14 +133,16 @@ func TestStart(t *testing.T) {
 		return err == nil
 	})
 	folders := config.GetFolders()
-	if config.GetIdentity().GetKeyPem() != "secret" || !folders.GetOwnRuntimeDir() || !config.GetGpus().GetAssigned() || !filepath.IsAbs(config.GetPython()) || filepath.Dir(folders.GetRuntimeDir()) != base {
+	if config.GetIdentity().GetKeyPem() != "secret" || !folders.GetOwnRuntimeDir() || !config.GetGpus().GetAssigned() ||
+		!filepath.IsAbs(config.GetPython()) || filepath.Dir(folders.GetRuntimeDir()) != base {
 		t.Errorf("the agent's configuration is %v", config)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folders.GetRuntimeDir(), "config-*")); len(left) > 0 {
 		t.Errorf("the agent's key is left in %v", left)
 	}
 	env, err := os.ReadFile(seen + ".env")
-	if err != nil || strings.Contains(string(env), "OMP_NUM_THREADS") || !strings.Contains(string(env), "CUDA_VISIBLE_DEVICES=0,2\n") && !strings.HasSuffix(string(env), "CUDA_VISIBLE_DEVICES=0,2") {
+	if err != nil || strings.Contains(string(env), "OMP_NUM_THREADS") || !strings.Contains(string(env),
+		"CUDA_VISIBLE_DEVICES=0,2\n") && !strings.HasSuffix(string(env), "CUDA_VISIBLE_DEVICES=0,2") {
 		t.Errorf("the agent's environment is %s, %v", env, err)
 	}
 	if response := mainResponse(t, o); !response.Full {
@@ -186,7 +189,9 @@ func TestErrors(t *testing.T) {
 		want  string
 	}{
 		{"another program", func(o *Request) { o.Digest = "00" }, "is not the driver's tfcluster (its SHA-256 is"},
-		{"an unreachable driver", func(o *Request) { o.Coordinator = closed.Addr().String() }, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
+		{"an unreachable driver", func(o *Request) {
+			o.Coordinator = closed.Addr().String()
+		}, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
@@ -244,7 +249,8 @@ func TestSweep(t *testing.T) {
 		}
 		return path
 	}
-	dead, alive, young, never := make("agent-dead", true), make("agent-alive", true), make("agent-young", false), make("agent-never", false)
+	dead, alive, young, never := make("agent-dead", true), make("agent-alive", true), make("agent-young", false),
+		make("agent-never", false)
 	long := time.Now().Add(-2 * unlockedAge)
 	if err := os.Chtimes(never, long, long); err != nil {
 		t.Fatal(err)
@@ -257,7 +263,8 @@ func TestSweep(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	ours, gone := filepath.Join(base, fmt.Sprintf("slot-a-name-%d-0", os.Getpid())), filepath.Join(base, "slot-a-name-2147483647-0")
+	ours, gone := filepath.Join(base, fmt.Sprintf("slot-a-name-%d-0", os.Getpid())),
+		filepath.Join(base, "slot-a-name-2147483647-0")
 	for _, slot := range []string{ours, gone} {
 		if err := os.WriteFile(slot, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -267,7 +274,9 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, stays := range map[string]bool{dead: false, alive: true, young: true, never: false, ours: true, gone: false, made: true} {
+	for path, stays := range map[string]bool{
+		dead: false, alive: true, young: true, never: false, ours: true, gone: false, made: true,
+	} {
 		if _, err := os.Stat(path); (err == nil) != stays {
 			t.Errorf("%s: %v, stays %t", path, err, stays)
 		}
@@ -308,7 +317,8 @@ func TestNoExecutor(t *testing.T) {
 	base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
 	o := newRequest(t)
 	o.Hold = false
-	if response := mainResponse(t, o); response.PID != 0 || response.Full || !strings.Contains(response.Error, "none of the 4 processes above the task is a JVM") {
+	if response := mainResponse(t, o); response.PID != 0 || response.Full ||
+		!strings.Contains(response.Error, "none of the 4 processes above the task is a JVM") {
 		t.Errorf("the response is %+v", response)
 	}
 	if left, _ := filepath.Glob(filepath.Join(base, "slot-*")); len(left) > 0 {

@@ -44,7 +44,8 @@ func (o *Request) program() (string, error) {
 		return "", fmt.Errorf("read the agent's program: %w", err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != o.Digest {
-		return "", fmt.Errorf("the program %s on this executor is not the driver's tfcluster (its SHA-256 is %.12s…): an earlier one was left there; reserve again", path, got)
+		return "", fmt.Errorf("the program %s on this executor is not the driver's tfcluster (its SHA-256 is %.12s…): "+
+			"an earlier one was left there; reserve again", path, got)
 	}
 	return path, nil
 }

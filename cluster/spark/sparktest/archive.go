@@ -74,7 +74,8 @@ func makeArchive(t testing.TB, path, python, home string) error {
 	cmd := exec.CommandContext(ctx, python, "-c", archiveScript)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(environ(), "SPARK_HOME="+home, "SPARK_LOCAL_IP=127.0.0.1", "SPARK_LOCAL_DIRS="+cmd.Dir,
-		"PYSPARK_SUBMIT_ARGS=--conf spark.ui.enabled=false --driver-memory 512m --driver-java-options '"+jvmFlags+" -XX:ArchiveClassesAtExit="+aside+"' pyspark-shell")
+		"PYSPARK_SUBMIT_ARGS=--conf spark.ui.enabled=false --driver-memory 512m --driver-java-options '"+jvmFlags+
+			" -XX:ArchiveClassesAtExit="+aside+"' pyspark-shell")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("create an archive of Spark's classes: %w\n%s", err, tail(string(out)))
 	}
@@ -93,7 +94,8 @@ func (c *Cluster) JVMOptions() string {
 // classPath returns the class path of Spark's own scripts, for which the archive is made.
 func (c *Cluster) classPath() string {
 	path := []string{filepath.Join(c.home, "conf")}
-	if first, _ := filepath.Glob(filepath.Join(c.home, "jars", "slf4j-api-*.jar")); len(first) == 1 { // the pattern is well formed
+	// The pattern is well formed.
+	if first, _ := filepath.Glob(filepath.Join(c.home, "jars", "slf4j-api-*.jar")); len(first) == 1 {
 		path = append(path, first[0])
 	}
 	return strings.Join(append(path, filepath.Join(c.home, "jars", "*")), ":")

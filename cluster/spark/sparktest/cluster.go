@@ -131,8 +131,8 @@ func (c *Cluster) KillWorker(i int) {
 // Environment returns the environment of a process that starts sessions on the cluster: the test's, without
 // settings of another Spark, and with pyspark's folder as SPARK_HOME.
 func (c *Cluster) Environment() []string {
-	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"),
-		"SPARK_CONF_DIR="+c.conf, "PYSPARK_PYTHON="+c.Python)
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host,
+		"SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"), "SPARK_CONF_DIR="+c.conf, "PYSPARK_PYTHON="+c.Python)
 }
 
 // environ returns the test's environment without the settings of another Spark.
@@ -173,7 +173,8 @@ func findJava(t testing.TB) string {
 // test if there is none.
 func Home(t testing.TB, python string) string {
 	t.Helper()
-	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if s else "")`
+	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if ` +
+		`s else "")`
 	out, err := exec.Command(python, "-c", find).Output()
 	if err != nil {
 		t.Fatalf("look for pyspark with %s: %v", python, err)
@@ -202,7 +203,9 @@ func (c *Cluster) configure() error {
 	if err := os.MkdirAll(filepath.Join(c.conf, "local"), 0o700); err != nil {
 		return err
 	}
-	settings := map[string]string{"spark.driver.extraJavaOptions": jvmFlags, "spark.executor.extraJavaOptions": c.JVMOptions(), "spark.ui.port": "0"}
+	settings := map[string]string{
+		"spark.driver.extraJavaOptions": jvmFlags, "spark.executor.extraJavaOptions": c.JVMOptions(), "spark.ui.port": "0",
+	}
 	maps.Copy(settings, c.opts.Defaults)
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -247,7 +250,9 @@ func (c *Cluster) worker() *daemon {
 		args, host = c.opts.Wrap(i)
 	}
 	args = slices.Concat(args, c.command("org.apache.spark.deploy.worker.Worker", host),
-		[]string{"--cores", fmt.Sprint(c.opts.Cores), "--memory", fmt.Sprintf("%dM", c.opts.MemoryMiB), "--work-dir", c.Work(), c.URL})
+		[]string{
+			"--cores", fmt.Sprint(c.opts.Cores), "--memory", fmt.Sprintf("%dM", c.opts.MemoryMiB), "--work-dir", c.Work(), c.URL,
+		})
 	return &daemon{name: fmt.Sprintf("worker-%d", i), args: args, env: c.daemonEnvironment(host)}
 }
 
@@ -260,7 +265,8 @@ func (c *Cluster) command(class, host string) []string {
 }
 
 func (c *Cluster) daemonEnvironment(host string) []string {
-	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"), c.marker)
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+
+		host, "SPARK_LOCAL_DIRS="+filepath.Join(c.conf, "local"), c.marker)
 }
 
 // start starts a daemon and adds it to the cluster.

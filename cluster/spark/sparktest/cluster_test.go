@@ -21,7 +21,8 @@ import os, sys
 from pyspark import BarrierTaskContext, SparkFiles
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.master(sys.argv[1]).config("spark.executor.cores", 1).config("spark.cores.max", 2).getOrCreate()
+builder = SparkSession.builder.master(sys.argv[1])
+spark = builder.config("spark.executor.cores", 1).config("spark.cores.max", 2).getOrCreate()
 
 def where(batches):
     import pyarrow
@@ -67,14 +68,17 @@ func TestBarrier(t *testing.T) {
 		t.Errorf("read the stage's result: %v\n%s", err, tail(read(log.Name())))
 	}
 	app, results, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if each := strings.Fields(results); len(each) != 2 || each[0] != each[1] || !strings.HasPrefix(each[0], "0@") || !strings.Contains(each[0], ",1@") {
+	if each := strings.Fields(results); len(each) != 2 || each[0] != each[1] || !strings.HasPrefix(each[0], "0@") ||
+		!strings.Contains(each[0], ",1@") {
 		t.Errorf("the tasks returned %q", results)
 	}
 	executors := c.Executors(app)
-	if len(executors) != 2 || executors[0].ID != "0" || executors[1].ID != "1" || executors[0].Worker+executors[1].Worker != 1 {
+	if len(executors) != 2 || executors[0].ID != "0" || executors[1].ID != "1" ||
+		executors[0].Worker+executors[1].Worker != 1 {
 		t.Errorf("executors of %s: %+v", app, executors)
 	}
-	if s, err := c.State(); err != nil || len(s.Active) != 1 || s.Active[0].ID != app || s.Active[0].Cores != 2 || len(s.Alive()) != 2 ||
+	if s, err := c.State(); err != nil || len(s.Active) != 1 || s.Active[0].ID != app || s.Active[0].Cores != 2 ||
+		len(s.Alive()) != 2 ||
 		!slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Host == hosts[1] && w.CoresUsed == 1 }) {
 		t.Errorf("the master has %+v, %v", s, err)
 	}

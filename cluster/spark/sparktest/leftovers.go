@@ -30,7 +30,8 @@ func (c *Cluster) CheckApplications(t testing.TB, name string) {
 		var left []process
 		clustertest.WaitFor(t, "the end of the executors of the test's applications", func() bool {
 			left = slices.DeleteFunc(c.startedProcesses(), func(p process) bool {
-				return !slices.ContainsFunc(s.Completed, func(a Application) bool { return a.Name == name && a.ID == p.option("--app-id") })
+				return !slices.ContainsFunc(s.Completed,
+					func(a Application) bool { return a.Name == name && a.ID == p.option("--app-id") })
 			})
 			return len(left) == 0
 		})

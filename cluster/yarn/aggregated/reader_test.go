@@ -46,8 +46,9 @@ func dump(file []byte, only func(string) bool) (string, error) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{
-		0, 1, -1, 127, 128, -32, -33, 255, 256, 5119, 5120, -5120, -5121, 1<<20 - 1, 1 << 20, -1 << 20, -1<<20 - 1, 134217727, 134217728, -134217728,
-		-134217729, math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, 1 << 40, -1 << 40, 1 << 50, -1 << 57, math.MaxInt64, math.MinInt64,
+		0, 1, -1, 127, 128, -32, -33, 255, 256, 5119, 5120, -5120, -5121, 1<<20 - 1, 1 << 20, -1 << 20, -1<<20 - 1, 134217727,
+		134217728, -134217728, -134217729, math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, 1 << 40, -1 << 40, 1 << 50,
+		-1 << 57, math.MaxInt64, math.MinInt64,
 	} {
 		if got, err := readNumber(strings.NewReader(number(n))); err != nil || got != n {
 			t.Errorf("%d is read as %d: %v", n, got, err)

@@ -23,7 +23,8 @@ var nodeFile = regexp.MustCompile(`^(.+?)_(\d+)(_\d{10,})?$`)
 
 // root returns the folder below which nodes upload logs; it has one folder for each user.
 func (r *logReader) root() string {
-	return cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir"), r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir"), "/tmp/logs")
+	return cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir"),
+		r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir"), "/tmp/logs")
 }
 
 // folders returns the folders in which an application's logs may be: the layout of Hadoop 3.3, with buckets
@@ -89,9 +90,11 @@ func (r *logReader) otherFolders(ctx context.Context, store *hdfs.FS) []string {
 	return found
 }
 
-// fromFolder reads the files of the nodes, and emits how many are incomplete. It returns the first error of a file, after
-// it has read the others, and fs.ErrNotExist if no file is complete.
-func (r *logReader) fromFolder(ctx context.Context, dir string, infos []fs.FileInfo, readFile func(name, node string) error) error {
+// fromFolder reads the files of the nodes, and emits how many are incomplete. It returns the first error of a file,
+// after it has read the others, and fs.ErrNotExist if no file is complete.
+func (r *logReader) fromFolder(ctx context.Context, dir string, infos []fs.FileInfo,
+	readFile func(name, node string) error,
+) error {
 	read, incomplete := 0, 0
 	var failed error
 	for _, i := range infos {
@@ -117,7 +120,8 @@ func (r *logReader) fromFolder(ctx context.Context, dir string, infos []fs.FileI
 		}
 	}
 	if incomplete > 0 && read > 0 {
-		if err := r.emit(fmt.Sprintf("%d nodes are still uploading their logs to HDFS: try again in a moment", incomplete), nil); err != nil {
+		if err := r.emit(fmt.Sprintf("%d nodes are still uploading their logs to HDFS: try again in a moment", incomplete),
+			nil); err != nil {
 			return emitError{err}
 		}
 	}

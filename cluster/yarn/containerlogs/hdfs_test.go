@@ -31,7 +31,10 @@ func TestDamagedFile(t *testing.T) {
 		want  error
 	}{
 		{"none", nil, []string{"n1:8041", "n2:8041", "n3:8041"}, nil},
-		{"the first", map[string]error{"n1:8041": damaged, "n3:8041": errors.New("later")}, []string{"n1:8041", "n2:8041", "n3:8041"}, damaged},
+		{"the first", map[string]error{
+			"n1:8041": damaged,
+			"n3:8041": errors.New("later"),
+		}, []string{"n1:8041", "n2:8041", "n3:8041"}, damaged},
 		{"the reader", map[string]error{"n2:8041": gone}, []string{"n1:8041", "n2:8041"}, gone},
 	} {
 		var nodes []string

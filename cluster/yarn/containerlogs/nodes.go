@@ -98,7 +98,10 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 		size = -keep
 	}
 	query := url.Values{"size": {strconv.FormatInt(size, 10)}, "user.name": {r.site.User}}
-	at := url.URL{Scheme: "http", Host: p.Web, Path: "/ws/v1/node/containers/" + p.Container + "/logs/" + name, RawQuery: query.Encode()}
+	at := url.URL{
+		Scheme: "http", Host: p.Web, Path: "/ws/v1/node/containers/" + p.Container + "/logs/" +
+			name, RawQuery: query.Encode(),
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	slow := time.AfterFunc(nodeTimeout, func() { cancel(errSilent) })

@@ -31,9 +31,17 @@ func TestNodeFailures(t *testing.T) {
 		{"redirected", http.StatusTemporaryRedirect, "", false, true, absent, "", "", 0},
 		{"forbidden", http.StatusForbidden, "", false, true, absent, "", "answers 403 forbidden", 0},
 		{"all good", http.StatusOK, good, true, true, absent, "", "", 3},
-		{"broken after others", http.StatusInternalServerError, "", true, true, absent, "answers 500 internal server error", "", 2},
-		{"broken after others of an ended application", http.StatusInternalServerError, "", true, false, absent, "answers 500 internal server error", "", 2},
-		{"cut", 0, "Container: c on n7:8041\nLogLength:80\nLogContents:\none\n", false, true, absent, "unexpected EOF", "", 1},
+		{
+			"broken after others", http.StatusInternalServerError, "", true, true, absent,
+			"answers 500 internal server error", "", 2,
+		},
+		{
+			"broken after others of an ended application", http.StatusInternalServerError, "", true, false, absent,
+			"answers 500 internal server error", "", 2,
+		},
+		{
+			"cut", 0, "Container: c on n7:8041\nLogLength:80\nLogContents:\none\n", false, true, absent, "unexpected EOF", "", 1,
+		},
 		{"no HDFS after others", http.StatusOK, good, true, true, errors.New("HDFS unreachable"), "HDFS unreachable", "", 3},
 		{"no HDFS", http.StatusNotFound, "", false, true, errors.New("HDFS unreachable"), "", "HDFS unreachable", 0},
 	} {
@@ -63,7 +71,8 @@ func TestNodeFailures(t *testing.T) {
 				headings, lines = append(headings, heading), lines+len(some)
 				return nil
 			}
-			err := r.fromNodes(t.Context(), []Location{{Container: "container_17_12345_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}})
+			err := r.fromNodes(t.Context(),
+				[]Location{{Container: "container_17_12345_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}})
 			if err == nil {
 				err = r.conclude(tt.running, tt.hdfs)
 			}
@@ -71,7 +80,8 @@ func TestNodeFailures(t *testing.T) {
 				t.Errorf("the error is %v, want %q", err, tt.refused)
 			}
 			got := strings.Join(headings, "\n")
-			if strings.Contains(got, "the rest of the logs of application_17_12345 could not be read: ") != (tt.noted != "") || !strings.Contains(got, tt.noted) {
+			if strings.Contains(got, "the rest of the logs of application_17_12345 could not be read: ") != (tt.noted != "") ||
+				!strings.Contains(got, tt.noted) {
 				t.Errorf("the headings are %q, want %q", headings, tt.noted)
 			}
 			if lines != tt.lines {
@@ -89,11 +99,13 @@ func TestUnreachableNode(t *testing.T) {
 	node.Close()
 	r := testReader(nil, nil)
 	r.web, r.seen = &http.Client{}, map[string]bool{}
-	if err := r.fromNodes(t.Context(), []Location{{Container: "container_1", Web: web}, {Container: "container_2", Web: web}}); err != nil {
+	if err := r.fromNodes(t.Context(),
+		[]Location{{Container: "container_1", Web: web}, {Container: "container_2", Web: web}}); err != nil {
 		t.Fatal(err)
 	}
 	r.seen["container_1"] = true // read from HDFS
-	if err := r.nodeError(); err == nil || !strings.Contains(err.Error(), "the NodeManager's web server "+web+": dial tcp") {
+	if err := r.nodeError(); err == nil ||
+		!strings.Contains(err.Error(), "the NodeManager's web server "+web+": dial tcp") {
 		t.Errorf("the error is %v", err)
 	}
 	r.seen["container_2"] = true

@@ -49,7 +49,8 @@ func outcome(r *yarnpb.ApplicationReport) string {
 	default:
 		state += " as " + final
 	}
-	why := strings.TrimPrefix(MasterError(r.GetDiagnostics()), "Application "+protocol.ApplicationName(r.GetApplicationId())+" was killed ")
+	why := strings.TrimPrefix(MasterError(r.GetDiagnostics()), "Application "+
+		protocol.ApplicationName(r.GetApplicationId())+" was killed ")
 	why = strings.Replace(why, " with diagnostic message:", ":", 1)
 	if why != "" && final != "succeeded" {
 		state += ": " + why

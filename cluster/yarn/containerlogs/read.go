@@ -22,7 +22,9 @@ import (
 // Read emits the logs of an application's containers, whether it runs or has ended, and whichever cluster it
 // belonged to. r names the YARN cluster; locations is the result of ApplicationHistory.LogLocations, or nil.
 // emit is called with a heading first, then with lines.
-func Read(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
+func Read(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery,
+	emit func(heading string, lines []*clusterpb.Line) error,
+) error {
 	s, err := site.Find(r)
 	if err != nil {
 		return err
@@ -51,8 +53,12 @@ type logReader struct {
 
 // ReadApplication emits the logs of one application: while it runs, first those on the nodes, then those on
 // HDFS; after its end those on HDFS, and those on the nodes that are not aggregated yet.
-func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId, locations []Location, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
-	r := &logReader{site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: noRedirect}}
+func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId, locations []Location,
+	q cluster.LogQuery, emit func(string, []*clusterpb.Line) error,
+) error {
+	r := &logReader{
+		site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: noRedirect},
+	}
 	defer r.web.CloseIdleConnections()
 	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
@@ -95,7 +101,8 @@ func (r *logReader) conclude(running bool, err error) error {
 	}
 	switch {
 	case missing != nil && r.emitted && (running || err == nil || absent):
-		if err := r.emit(fmt.Sprintf("the rest of the logs of %s could not be read: %v", protocol.ApplicationName(r.id), missing), nil); err != nil {
+		if err := r.emit(fmt.Sprintf("the rest of the logs of %s could not be read: %v", protocol.ApplicationName(r.id),
+			missing), nil); err != nil {
 			return emitError{err}
 		}
 		return nil
@@ -142,7 +149,8 @@ func (r *logReader) runningContainers(ctx context.Context, locations []Location)
 // aggregating reports whether the nodes of an ended application may still have logs that are not on HDFS.
 func (r *logReader) aggregating() bool {
 	switch r.report.GetLogAggregationStatus() {
-	case yarnpb.LogAggregationStatus_LOG_NOT_START, yarnpb.LogAggregationStatus_LOG_RUNNING, yarnpb.LogAggregationStatus_LOG_RUNNING_WITH_FAILURE:
+	case yarnpb.LogAggregationStatus_LOG_NOT_START, yarnpb.LogAggregationStatus_LOG_RUNNING,
+		yarnpb.LogAggregationStatus_LOG_RUNNING_WITH_FAILURE:
 		return r.report != nil
 	}
 	return false
@@ -162,33 +170,43 @@ func (r *logReader) explain(err error) error {
 	status := r.report.GetLogAggregationStatus()
 	switch {
 	case errors.Is(err, aggregated.ErrFormat):
-		return fmt.Errorf("%s are in another format than TFile, the only supported one (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", prefix, err, name)
+		return fmt.Errorf("%s are in another format than TFile, the only supported one (yarn.log-aggregation.file-formats): "+
+			"%w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, aggregated.ErrCompression), errors.Is(err, hdfs.ErrNotHDFS):
 		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, aggregated.ErrCorrupt):
-		return fmt.Errorf("%s: a file on HDFS is damaged, and its other lines are lost: %w; the files of other nodes were read", prefix, err)
+		return fmt.Errorf(
+			"%s: a file on HDFS is damaged, and its other lines are lost: %w; the files of other nodes were read", prefix, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s are those of user %s, and this user may not read them: %w", prefix, r.user(), err)
 	case err == nil && r.aggregating():
-		return nothing("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
+		return nothing("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; "+
+			"try again in a moment", prefix)
 	case err == nil && r.query.Task != "":
-		return nothing("%s contain nothing of %s: leave --task out to see which containers and files they have", prefix, r.query.Task)
+		return nothing("%s contain nothing of %s: leave --task out to see which containers and files they have", prefix,
+			r.query.Task)
 	case err == nil:
 		return nothing("%s are empty: none of its containers wrote anything", prefix)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w", prefix, err)
 	case errors.Is(r.reportErr, protocol.ErrGone):
-		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: check that it is an application of this YARN cluster (HADOOP_CONF_DIR) and of user %s", prefix, r.root(), r.user())
+		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: "+
+			"check that it is an application of this YARN cluster (HADOOP_CONF_DIR) and of user %s", prefix, r.root(), r.user())
 	case r.reportErr != nil:
-		return fmt.Errorf("%s: none are below %s on HDFS, and YARN cannot be asked for more: %w", prefix, r.root(), r.reportErr)
+		return fmt.Errorf("%s: none are below %s on HDFS, and YARN cannot be asked for more: %w", prefix, r.root(),
+			r.reportErr)
 	case status == yarnpb.LogAggregationStatus_LOG_DISABLED:
-		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; its administrator can change that with yarn.log-aggregation-enable=true", prefix)
+		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; "+
+			"its administrator can change that with yarn.log-aggregation-enable=true", prefix)
 	case r.aggregating():
-		return fmt.Errorf("%s are not there yet: the nodes upload them to HDFS within seconds of its end; try again in a moment", prefix)
+		return fmt.Errorf(
+			"%s are not there yet: the nodes upload them to HDFS within seconds of its end; try again in a moment", prefix)
 	case status == yarnpb.LogAggregationStatus_LOG_FAILED, status == yarnpb.LogAggregationStatus_LOG_TIME_OUT:
-		return fmt.Errorf("%s are gone: its nodes could not upload them to %s on HDFS; see the NodeManagers' own logs", prefix, r.root())
+		return fmt.Errorf("%s are gone: its nodes could not upload them to %s on HDFS; see the NodeManagers' own logs",
+			prefix, r.root())
 	}
-	return fmt.Errorf("%s are not below %s on HDFS: none of its containers wrote anything, or they were removed (yarn.log-aggregation.retain-seconds)", prefix, r.root())
+	return fmt.Errorf("%s are not below %s on HDFS: none of its containers wrote anything, "+
+		"or they were removed (yarn.log-aggregation.retain-seconds)", prefix, r.root())
 }
 
 // user returns the application's user.
@@ -242,8 +260,10 @@ func (r *logReader) emitLog(o owner, container, node, name string, text io.Reade
 	var failed error
 	for failed == nil {
 		raw, err := in.ReadSlice('\n')
-		if line := strings.TrimRight(string(raw), "\r\n"); len(raw) > 0 && (r.query.Grep == nil || r.query.Grep.MatchString(line)) {
-			lines = append(lines, &clusterpb.Line{Stream: stream, Task: o.label(container), Text: strings.ToValidUTF8(line, "\uFFFD")})
+		if line := strings.TrimRight(string(raw), "\r\n"); len(raw) > 0 &&
+			(r.query.Grep == nil || r.query.Grep.MatchString(line)) {
+			lines = append(lines,
+				&clusterpb.Line{Stream: stream, Task: o.label(container), Text: strings.ToValidUTF8(line, "\uFFFD")})
 		}
 		switch last := r.query.Last; {
 		case last > 0 && len(lines) > last+batchLines:

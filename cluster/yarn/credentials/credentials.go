@@ -107,7 +107,8 @@ func Parse(b []byte) (*File, error) {
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("the file has form %d, which this tfcluster does not know: use Hadoop 2 or 3", form[0]))
+	return nil, fmt.Errorf(errFileFormat,
+		fmt.Errorf("the file has form %d, which this tfcluster does not know: use Hadoop 2 or 3", form[0]))
 }
 
 func parseWritable(b []byte) (*File, error) {
@@ -118,7 +119,8 @@ func parseWritable(b []byte) (*File, error) {
 	}
 	for range n {
 		r.bytes() // the alias
-		c.Tokens = append(c.Tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
+		c.Tokens = append(c.Tokens,
+			&Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
 	}
 	if n = r.int(); n < 0 || n > maxEntries {
 		return nil, fmt.Errorf("the file says that it has %d secrets: it is damaged", n)

@@ -14,7 +14,10 @@ import (
 
 var some = &credentials.File{Tokens: []*credentials.Token{
 	{Identifier: []byte("id"), Password: []byte("secret"), Kind: credentials.AMRM},
-	{Identifier: bytes.Repeat([]byte{7}, 128), Password: bytes.Repeat([]byte{8}, 70_000), Kind: credentials.NM, Service: "host:1"},
+	{
+		Identifier: bytes.Repeat([]byte{7}, 128), Password: bytes.Repeat([]byte{8}, 70_000), Kind: credentials.NM,
+		Service: "host:1",
+	},
 }, Secrets: map[string][]byte{"one": []byte("secret 1"), "two": {}}}
 
 // TestForms: both forms are read, and what Encode writes is.
@@ -24,7 +27,9 @@ func TestForms(t *testing.T) {
 	c := &yarnpb.Credentials{}
 	for _, s := range some.Tokens {
 		alias := s.Service
-		c.Tokens = append(c.Tokens, &yarnpb.CredentialsKV{Alias: &alias, Token: &yarnpb.Token{Identifier: s.Identifier, Password: s.Password, Kind: &s.Kind, Service: &s.Service}})
+		c.Tokens = append(c.Tokens, &yarnpb.CredentialsKV{Alias: &alias, Token: &yarnpb.Token{
+			Identifier: s.Identifier, Password: s.Password, Kind: &s.Kind, Service: &s.Service,
+		}})
 	}
 	for name, secret := range some.Secrets {
 		c.Secrets = append(c.Secrets, &yarnpb.CredentialsKV{Alias: &name, Secret: secret})
@@ -58,7 +63,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := credentials.Parse(file.Encode()); err != nil || len(again.Tokens) != len(file.Tokens) || len(again.Secrets) != len(file.Secrets) {
+		if again, err := credentials.Parse(file.Encode()); err != nil || len(again.Tokens) != len(file.Tokens) ||
+			len(again.Secrets) != len(file.Secrets) {
 			t.Errorf("%v became %v: %v", file, again, err)
 		}
 	})

@@ -92,7 +92,8 @@ func (d *Detector) Watch(now time.Time, held int, find func() (string, error)) (
 func FindCompetitor(self *yarnpb.ApplicationId, running []*yarnpb.ApplicationReport) string {
 	for _, r := range running {
 		id := r.GetApplicationId()
-		if id.GetClusterTimestamp() == self.GetClusterTimestamp() && id.GetId() == self.GetId() || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
+		if id.GetClusterTimestamp() == self.GetClusterTimestamp() && id.GetId() == self.GetId() || r.GetProgress() <= 0 ||
+			r.GetProgress() >= 1 {
 			continue
 		}
 		return fmt.Sprintf("%s of %s", protocol.ApplicationName(id), r.GetUser())

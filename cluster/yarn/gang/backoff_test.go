@@ -28,13 +28,37 @@ func TestWatch(t *testing.T) {
 		name  string
 		looks []look
 	}{
-		{"without a competitor", []look{{0, 2, "", nil, false, false}, {2 * s, 2, "", nil, false, false}, {time.Hour, 2, "", nil, false, false}}},
-		{"while containers come", []look{{0, 1, other, nil, false, false}, {s / 2, 2, other, nil, false, false}, {s * 9 / 10, 2, other, nil, false, false}, {s / 10, 2, other, nil, true, false}}},
-		{"beside a competitor", []look{{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {9 * s, 2, other, nil, true, false}, {11 * s, 2, other, nil, true, true}}},
-		{"after a container came", []look{{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {9 * s, 3, other, nil, false, false}, {2 * s, 3, other, nil, true, false}, {9 * s, 3, other, nil, true, false}}},
-		{"a competitor that comes late", []look{{0, 2, "", nil, false, false}, {2 * s, 2, "", nil, false, false}, {time.Hour, 2, other, nil, true, false}, {9 * s, 2, other, nil, true, false}}},
-		{"a competitor that is filled at last", []look{{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {time.Minute, 2, "", nil, false, false}}},
-		{"YARN does not answer", []look{{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {time.Minute, 2, "", errors.New("away"), true, true}}},
+		{"without a competitor", []look{
+			{0, 2, "", nil, false, false}, {2 * s, 2, "", nil, false, false}, {time.Hour, 2, "", nil, false, false},
+		}},
+		{"while containers come", []look{
+			{0, 1, other, nil, false, false}, {s / 2, 2, other, nil, false, false}, {s * 9 / 10, 2, other, nil, false, false}, {
+				s / 10, 2, other, nil, true, false,
+			},
+		}},
+		{"beside a competitor", []look{
+			{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {9 * s, 2, other, nil, true, false}, {
+				11 * s, 2, other, nil, true, true,
+			},
+		}},
+		{"after a container came", []look{
+			{0, 2, other, nil, false, false},
+			{2 * s, 2, other, nil, true, false},
+			{9 * s, 3, other, nil, false, false},
+			{2 * s, 3, other, nil, true, false},
+			{9 * s, 3, other, nil, true, false},
+		}},
+		{"a competitor that comes late", []look{
+			{0, 2, "", nil, false, false}, {2 * s, 2, "", nil, false, false}, {time.Hour, 2, other, nil, true, false}, {
+				9 * s, 2, other, nil, true, false,
+			},
+		}},
+		{"a competitor that is filled at last", []look{
+			{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {time.Minute, 2, "", nil, false, false},
+		}},
+		{"YARN does not answer", []look{{0, 2, other, nil, false, false}, {2 * s, 2, other, nil, true, false}, {
+			time.Minute, 2, "", errors.New("away"), true, true,
+		}}},
 	} {
 		d, now := Detector{timeout: time.Hour, interval: 10 * s}, time.Now()
 		for i, l := range tt.looks {
@@ -55,7 +79,9 @@ func TestDelay(t *testing.T) {
 	for _, tt := range []struct {
 		releases int
 		longest  time.Duration
-	}{{0, 15 * time.Second}, {1, 30 * time.Second}, {2, time.Minute}, {3, 2 * time.Minute}, {4, 150 * time.Second}, {1000, 150 * time.Second}} {
+	}{{0, 15 * time.Second}, {1, 30 * time.Second}, {2, time.Minute}, {3, 2 * time.Minute}, {4, 150 * time.Second}, {
+		1000, 150 * time.Second,
+	}} {
 		for range 100 {
 			if got := d.Delay(tt.releases); got < tt.longest/2 || got > tt.longest {
 				t.Errorf("after %d releases it waits %s, want %s to %s", tt.releases, got, tt.longest/2, tt.longest)
@@ -160,7 +186,8 @@ func TestContend(t *testing.T) {
 			all := simulate(tt.places, tt.needs...)
 			for i, c := range all {
 				if !c.backoff.Whole {
-					t.Errorf("of %v on %d places number %d was never filled, in %d releases", tt.needs, tt.places, i, c.backoff.Releases)
+					t.Errorf("of %v on %d places number %d was never filled, in %d releases", tt.needs, tt.places, i,
+						c.backoff.Releases)
 				}
 				last = max(last, c.ready.Sub(all[0].ready))
 			}
@@ -172,7 +199,9 @@ func TestContend(t *testing.T) {
 func TestFindCompetitor(t *testing.T) {
 	t.Parallel()
 	app := func(cluster int64, id int32, progress float32) *yarnpb.ApplicationReport {
-		return &yarnpb.ApplicationReport{ApplicationId: &yarnpb.ApplicationId{ClusterTimestamp: &cluster, Id: &id}, Progress: &progress, User: new("ada")}
+		return &yarnpb.ApplicationReport{
+			ApplicationId: &yarnpb.ApplicationId{ClusterTimestamp: &cluster, Id: &id}, Progress: &progress, User: new("ada"),
+		}
 	}
 	self := app(5, 7, 0.5)
 	for _, tt := range []struct {
@@ -182,7 +211,10 @@ func TestFindCompetitor(t *testing.T) {
 	}{
 		{"itself", []*yarnpb.ApplicationReport{self}, ""},
 		{"empty and filled ones", []*yarnpb.ApplicationReport{app(5, 6, 0), app(5, 8, 1)}, ""},
-		{"one of a ResourceManager that was restarted", []*yarnpb.ApplicationReport{self, app(6, 7, 0.5)}, "application_6_0007 of ada"},
+		{
+			"one of a ResourceManager that was " +
+				"restarted", []*yarnpb.ApplicationReport{self, app(6, 7, 0.5)}, "application_6_0007 of ada",
+		},
 		{"an older one", []*yarnpb.ApplicationReport{app(5, 6, 0.75), self}, "application_5_0006 of ada"},
 	} {
 		if got := FindCompetitor(self.GetApplicationId(), tt.all); got != tt.want {

@@ -15,6 +15,9 @@ import (
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
 
+// managerPackage has the classes of the ResourceManager.
+const managerPackage = "org.apache.hadoop.yarn.server.resourcemanager."
+
 // Ports are fixed: each cluster has its own addresses.
 const (
 	nameNodePort     = 8020
@@ -133,38 +136,40 @@ func (c *Cluster) yarnSite() properties {
 		"yarn.resourcemanager.resource-tracker.address": at(trackerPort),
 		"yarn.resourcemanager.admin.address":            at(adminPort),
 		"yarn.resourcemanager.webapp.address":           at(managerHTTPPort),
-		"yarn.resourcemanager.scheduler.class":          "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler",
+		"yarn.resourcemanager.scheduler.class":          managerPackage + "scheduler.capacity.CapacityScheduler",
 		// Short heartbeats and expiries keep tests short.
-		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms":                       milliseconds(100 * time.Millisecond),
-		"yarn.nm.liveness-monitor.expiry-interval-ms":                                   milliseconds(c.options.NodeExpiry),
-		"yarn.am.liveness-monitor.expiry-interval-ms":                                   milliseconds(c.options.MasterExpiry),
-		"yarn.resourcemanager.nm.liveness-monitor.interval-ms":                          "500",
-		"yarn.resourcemanager.am.max-attempts":                                          "4",
-		"yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms":              "0",
-		"yarn.nodemanager.sleep-delay-before-sigkill.ms":                                "250",
-		"yarn.nodemanager.container-monitor.interval-ms":                                "500",
-		"yarn.resourcemanager.connect.retry-interval.ms":                                "500",
-		"yarn.scheduler.minimum-allocation-mb":                                          "64",
-		"yarn.scheduler.maximum-allocation-mb":                                          strconv.Itoa(nodeMemory),
-		"yarn.nodemanager.resource.memory-mb":                                           strconv.Itoa(nodeMemory),
-		"yarn.nodemanager.resource.cpu-vcores":                                          "8",
-		"yarn.nodemanager.vmem-check-enabled":                                           "false",
-		"yarn.nodemanager.pmem-check-enabled":                                           "true",
-		"yarn.nodemanager.resource.memory.enforced":                                     "false", // otherwise the check never kills
+		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms":          milliseconds(100 * time.Millisecond),
+		"yarn.nm.liveness-monitor.expiry-interval-ms":                      milliseconds(c.options.NodeExpiry),
+		"yarn.am.liveness-monitor.expiry-interval-ms":                      milliseconds(c.options.MasterExpiry),
+		"yarn.resourcemanager.nm.liveness-monitor.interval-ms":             "500",
+		"yarn.resourcemanager.am.max-attempts":                             "4",
+		"yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "0",
+		"yarn.nodemanager.sleep-delay-before-sigkill.ms":                   "250",
+		"yarn.nodemanager.container-monitor.interval-ms":                   "500",
+		"yarn.resourcemanager.connect.retry-interval.ms":                   "500",
+		"yarn.scheduler.minimum-allocation-mb":                             "64",
+		"yarn.scheduler.maximum-allocation-mb":                             strconv.Itoa(nodeMemory),
+		"yarn.nodemanager.resource.memory-mb":                              strconv.Itoa(nodeMemory),
+		"yarn.nodemanager.resource.cpu-vcores":                             "8",
+		"yarn.nodemanager.vmem-check-enabled":                              "false",
+		"yarn.nodemanager.pmem-check-enabled":                              "true",
+		// Otherwise the check never kills.
+		"yarn.nodemanager.resource.memory.enforced":                                     "false",
 		"yarn.nodemanager.container-metrics.enable":                                     "false",
 		"yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
 		"yarn.nodemanager.env-whitelist":                                                "JAVA_HOME,PATH,LANG",
 		"yarn.log-aggregation-enable":                                                   strconv.FormatBool(c.options.HDFS),
 		"yarn.nodemanager.remote-app-log-dir":                                           "/app-logs",
-		"yarn.node-attribute.fs-store.root-dir":                                         "file://" + filepath.Join(c.dir, "attributes"),
-		"yarn.webapp.ui2.enable":                                                        "false",
+		"yarn.node-attribute.fs-store.root-dir": "file://" +
+			filepath.Join(c.dir, "attributes"),
+		"yarn.webapp.ui2.enable": "false",
 	}
 	if c.options.GPUs > 0 {
 		p["yarn.resource-types"] = "yarn.io/gpu"
 	}
 	if c.options.Recovery {
 		p["yarn.resourcemanager.recovery.enabled"] = "true"
-		p["yarn.resourcemanager.store.class"] = "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
+		p["yarn.resourcemanager.store.class"] = managerPackage + "recovery.FileSystemRMStateStore"
 		p["yarn.resourcemanager.fs.state-store.uri"] = "file://" + filepath.Join(c.dir, "rmstate")
 	}
 	if len(c.options.Labels) > 0 {

@@ -33,7 +33,8 @@ func (c *Cluster) daemon(name, class, conf string, heap int, ready func() error)
 	a := c.archiveOf(name, class)
 	return &Daemon{
 		Name: name, Log: filepath.Join(c.dir, "log", name+".log"), c: c, archive: a,
-		args: append(a.javaOptions(), c.javaArgs(conf, heap, class)...), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
+		args: append(a.javaOptions(), c.javaArgs(conf, heap, class)...), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf),
+		ready: ready,
 	}
 }
 
@@ -42,8 +43,8 @@ func (c *Cluster) javaArgs(conf string, heap int, class string, more ...string) 
 	args := []string{
 		fmt.Sprintf("-Xmx%dm", heap), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k",
 		"-Djava.net.preferIPv4Stack=true", "-Djdk.net.hosts.file=" + filepath.Join(c.dir, "hosts"),
-		"-Dhadoop.log.dir=" + filepath.Join(c.dir, "log"), "-Dyarn.log.dir=" + filepath.Join(c.dir, "log"), "-Dhadoop.home.dir=" + c.dir,
-		"-Djava.io.tmpdir=" + filepath.Join(c.dir, "tmp"), "-XX:-UsePerfData",
+		"-Dhadoop.log.dir=" + filepath.Join(c.dir, "log"), "-Dyarn.log.dir=" + filepath.Join(c.dir, "log"),
+		"-Dhadoop.home.dir=" + c.dir, "-Djava.io.tmpdir=" + filepath.Join(c.dir, "tmp"), "-XX:-UsePerfData",
 	}
 	for _, p := range []string{"java.lang", "java.net", "java.util", "java.util.concurrent", "java.io", "sun.nio.ch"} {
 		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")

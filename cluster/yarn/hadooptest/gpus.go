@@ -37,12 +37,16 @@ func (c *Cluster) writeGPUs(i int) error {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n<driver_version>550.54.15</driver_version>\n<attached_gpus>%d</attached_gpus>\n", c.options.GPUs)
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n"+
+		"<nvidia_smi_log>\n<driver_version>550.54.15</driver_version>\n<attached_gpus>%d</attached_gpus>\n", c.options.GPUs)
 	for n, uuid := range c.GPUs(i) {
-		fmt.Fprintf(&b, `<gpu id="00000000:%02d:00.0"><product_name>NVIDIA T4</product_name><uuid>%s</uuid><minor_number>%d</minor_number>
+		fmt.Fprintf(&b,
+			`<gpu id="00000000:%02d:00.0"><product_name>NVIDIA T4</product_name><uuid>%s</uuid><minor_number>%d</minor_number>
 <fb_memory_usage><total>15360 MiB</total><used>0 MiB</used><free>15360 MiB</free></fb_memory_usage>
 <utilization><gpu_util>0 %%</gpu_util><memory_util>0 %%</memory_util></utilization>
-<temperature><gpu_temp>41 C</gpu_temp><gpu_temp_max_threshold>96 C</gpu_temp_max_threshold><gpu_temp_slow_threshold>93 C</gpu_temp_slow_threshold></temperature>
+<temperature><gpu_temp>41 C</gpu_temp>
+<gpu_temp_max_threshold>96 C</gpu_temp_max_threshold>
+<gpu_temp_slow_threshold>93 C</gpu_temp_slow_threshold></temperature>
 <processes></processes></gpu>
 `, n, uuid, n)
 	}

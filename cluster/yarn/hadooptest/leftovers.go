@@ -43,7 +43,8 @@ func (c *Cluster) checkLeftovers() {
 		return
 	}
 	left := c.Containers("")
-	for end := time.Now().Add(endLimit); len(left) > 0 && time.Now().Before(end) && !c.t.Failed(); left = c.Containers("") {
+	for end := time.Now().Add(endLimit); len(left) > 0 && time.Now().Before(end) &&
+		!c.t.Failed(); left = c.Containers("") {
 		time.Sleep(50 * time.Millisecond)
 	}
 	for pid, command := range left {

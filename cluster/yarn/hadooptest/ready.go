@@ -40,7 +40,8 @@ type nameNodeBean struct {
 
 func (c *Cluster) nameNode() (nameNodeBean, error) {
 	var b nameNodeBean
-	err := get(fmt.Sprintf("http://%s:%d/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", c.Host, nameNodeHTTPPort), &b)
+	err := get(fmt.Sprintf("http://%s:%d/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", c.Host,
+		nameNodeHTTPPort), &b)
 	if err == nil && len(b.Beans) == 0 {
 		err = errors.New("the NameNode has no namesystem yet")
 	}
@@ -141,7 +142,9 @@ func (c *Cluster) label() error {
 		if l == "" {
 			continue
 		}
-		body := fmt.Sprintf("<nodeToLabelsName><nodeToLabels><nodeId>%s</nodeId><labels>%s</labels></nodeToLabels></nodeToLabelsName>", c.NodeID(i), escape(l))
+		body := fmt.Sprintf(
+			"<nodeToLabelsName><nodeToLabels><nodeId>%s</nodeId><labels>%s</labels></nodeToLabels></nodeToLabelsName>",
+			c.NodeID(i), escape(l))
 		if err := c.post("replace-node-to-labels", body); err != nil {
 			return fmt.Errorf("label node %d: %w", i, err)
 		}

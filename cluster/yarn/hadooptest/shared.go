@@ -112,7 +112,8 @@ func (c *Cluster) leftApplications() (left []string, err error) {
 			FileStatus []struct{ PathSuffix string }
 		}
 	}
-	list := fmt.Sprintf("http://%s:%d/webhdfs/v1/user/%s/.tfcluster/applications?op=LISTSTATUS&user.name=%s", c.Host, nameNodeHTTPPort, userName(), userName())
+	list := fmt.Sprintf("http://%s:%d/webhdfs/v1/user/%s/.tfcluster/applications?op=LISTSTATUS&user.name=%s", c.Host,
+		nameNodeHTTPPort, userName(), userName())
 	resp, err := client().Get(list)
 	if err != nil {
 		return left, err

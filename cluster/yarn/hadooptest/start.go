@@ -156,7 +156,8 @@ func (c *Cluster) start() error {
 		g.Go(c.DataNode.start)
 	}
 	if c.options.NodeManagers > 0 {
-		c.ResourceManager = c.daemon("ResourceManager", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager", c.Conf, 256, c.managerReady)
+		c.ResourceManager = c.daemon("ResourceManager", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager",
+			c.Conf, 256, c.managerReady)
 		g.Go(c.ResourceManager.start)
 	}
 	for i := range c.options.NodeManagers {
@@ -182,7 +183,8 @@ func (c *Cluster) format() error {
 	if err := os.RemoveAll(name); err != nil {
 		return err
 	}
-	cmd := exec.Command("java", c.javaArgs(c.Conf, 128, "org.apache.hadoop.hdfs.server.namenode.NameNode", "-format", "-nonInteractive", "-force")...)
+	cmd := exec.Command("java",
+		c.javaArgs(c.Conf, 128, "org.apache.hadoop.hdfs.server.namenode.NameNode", "-format", "-nonInteractive", "-force")...)
 	cmd.Dir = c.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format the NameNode: %w\n%s", err, out)

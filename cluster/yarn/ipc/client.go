@@ -34,7 +34,9 @@ var ErrUnreachable = errors.New("no call succeeded")
 // NewClient returns a client of the service at these addresses (host:port), of which one is active. It
 // retries a call for retryFor, also after a lost response, so calls must be idempotent.
 func NewClient(addresses []string, retryFor time.Duration, config Config) *Client {
-	return &Client{addresses: addresses, retryFor: retryFor, tryLimit: min(max(retryFor, minTryLimit), callLimit), config: config}
+	return &Client{
+		addresses: addresses, retryFor: retryFor, tryLimit: min(max(retryFor, minTryLimit), callLimit), config: config,
+	}
 }
 
 // Call calls the service. It returns when the context ends.
@@ -57,7 +59,8 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {
-			return fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), max(c.retryFor, time.Since(began).Round(time.Second)), err)
+			return fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "),
+				max(c.retryFor, time.Since(began).Round(time.Second)), err)
 		}
 		select {
 		case <-ctx.Done():
@@ -129,8 +132,9 @@ func (c *Client) drop(conn *Conn, err error, nextAddress bool) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		why = "it got no answer in time"
 	}
-	conn.fail(fmt.Errorf("the connection was closed, because another call on it failed: %s", why)) // the other calls are tried again
-	_ = conn.Close()                                                                               // never fails
+	// The other calls are tried again.
+	conn.fail(fmt.Errorf("the connection was closed, because another call on it failed: %s", why))
+	_ = conn.Close() // never fails
 }
 
 // SetConfig sets the configuration of later calls, which use a new connection, for example after a token was

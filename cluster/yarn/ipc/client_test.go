@@ -42,7 +42,8 @@ func serve(t *testing.T, silent int32) (address string, received <-chan struct{}
 				}
 				calls <- struct{}{}
 				if answers {
-					_, err = c.Write(responseFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+					_, err = c.Write(responseFrame(t,
+						&yarnpb.RpcResponseHeader{CallId: new(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
 						&yarnpb.KillApplicationResponse{IsKillCompleted: new(true)}))
 				}
 			}
@@ -132,16 +133,21 @@ func TestNoCommonWay(t *testing.T) {
 			r := bufio.NewReader(c)
 			if _, err := r.Discard(7); err == nil {
 				_, _ = readCall(r)
-				_, _ = c.Write(responseFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
-					&yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum(), Auths: []*yarnpb.RpcSasl_SaslAuth{{Method: new("KERBEROS"), Mechanism: new("GSSAPI")}}}))
+				_, _ = c.Write(responseFrame(t,
+					&yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+					&yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum(), Auths: []*yarnpb.RpcSasl_SaslAuth{
+						{Method: new("KERBEROS"), Mechanism: new("GSSAPI")},
+					}}))
 			}
 			c.Close()
 		}
 	}()
-	c := NewClient([]string{l.Addr().String()}, time.Minute, Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
+	c := NewClient([]string{l.Addr().String()}, time.Minute,
+		Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
 	defer c.Close()
 	err = callKill(t.Context(), c)
-	if _, ok := errors.AsType[*NegotiationError](err); !ok || errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "it offers KERBEROS") {
+	if _, ok := errors.AsType[*NegotiationError](err); !ok || errors.Is(err, ErrUnreachable) ||
+		!strings.Contains(err.Error(), "it offers KERBEROS") {
 		t.Errorf("the call ended with %v", err)
 	}
 	l.Close()
@@ -156,17 +162,21 @@ func withByte(frame []byte) []byte {
 	return append(frame, 0xFF)
 }
 
-// TestUnusableAnswers: a server that accepts the connection and gives no usable answer is tried again, and the error says
-// what was wrong with the answer.
+// TestUnusableAnswers: a server that accepts the connection and gives no usable answer is tried again, and the error
+// says what was wrong with the answer.
 func TestUnusableAnswers(t *testing.T) {
 	t.Parallel()
-	header := &yarnpb.RpcResponseHeader{CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()}
+	header := &yarnpb.RpcResponseHeader{
+		CallId: new(uint32(1<<32 + saslCall)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum(),
+	}
 	for want, answer := range map[string][]byte{
 		"the server ended the connection: compare hadoop.rpc.protection":                 nil,
 		"after 2 of 1024 bytes of the answer: the connection was closed; check the netw": {0, 0, 4, 0, 1, 2},
-		"a web server answers there: the port is that of a page, not that for calls: ":   []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
-		"the server's answer to the authentication is not Hadoop's (":                    withByte(responseFrame(t, header)),
-		"the server answered SUCCESS, which is not a step of the authen":                 responseFrame(t, header, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_SUCCESS.Enum()}),
+		"a web server answers there: the port is that of a page, " +
+			"not that for calls: ": []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"the server's answer to the authentication is not Hadoop's (": withByte(responseFrame(t, header)),
+		"the server answered SUCCESS, which is not a step of the authen": responseFrame(t, header,
+			&yarnpb.RpcSasl{State: yarnpb.RpcSasl_SUCCESS.Enum()}),
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -188,9 +198,11 @@ func TestUnusableAnswers(t *testing.T) {
 				c.Close()
 			}
 		}()
-		c := NewClient([]string{l.Addr().String()}, 100*time.Millisecond, Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
+		c := NewClient([]string{l.Addr().String()}, 100*time.Millisecond,
+			Config{Protocol: "p", Token: &credentials.Token{Identifier: []byte("i"), Kind: credentials.AMRM}})
 		err = callKill(t.Context(), c)
-		if _, answered := errors.AsType[*AnswerError](err); !answered || !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, answered := errors.AsType[*AnswerError](err); !answered || !errors.Is(err, ErrUnreachable) ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %q", err, want)
 		}
 		_ = c.Close()

@@ -40,7 +40,8 @@ func (c Config) qops() ([]string, error) {
 		case "privacy":
 			qops = append(qops, qopConf)
 		default:
-			return nil, fmt.Errorf("hadoop.rpc.protection in Hadoop's configuration has %q: want authentication, integrity or privacy", p)
+			return nil, fmt.Errorf(
+				"hadoop.rpc.protection in Hadoop's configuration has %q: want authentication, integrity or privacy", p)
 		}
 	}
 	return qops, nil
@@ -72,7 +73,8 @@ type Conn struct {
 }
 
 // errClosed is the error of a connection after Close.
-var errClosed = errors.New("the connection to the Hadoop server was closed, because its token was renewed or the cluster ends")
+var errClosed = errors.New(
+	"the connection to the Hadoop server was closed, because its token was renewed or the cluster ends")
 
 // Dial connects to host:port. The context applies to connecting only.
 func Dial(ctx context.Context, address string, config Config) (*Conn, error) {
@@ -124,8 +126,12 @@ func (c *Conn) handshake(config Config, qops []string) error {
 	}
 	if config.Token != nil {
 		err := c.authenticate(config.Token, qops)
-		if _, answered := errors.AsType[*AnswerError](err); !answered && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
-			err = &AnswerError{Err: errors.New("the server ended the connection: compare hadoop.rpc.protection in core-site.xml on the cluster and here, and see the server's log")}
+		if _, answered := errors.AsType[*AnswerError](err); !answered &&
+			(errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+			err = &AnswerError{
+				Err: errors.New("the server ended the connection: compare hadoop.rpc.protection in core-site.xml on the cluster " +
+					"and here, and see the server's log"),
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("authenticate with the token of kind %s: %w", config.Token.Kind, err)

@@ -51,7 +51,8 @@ func TestSilence(t *testing.T) {
 	address := listen(t, silent)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := ipc.Dial(ctx, address, ipc.Config{Protocol: "p", Token: token}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), address) {
+	if _, err := ipc.Dial(ctx, address, ipc.Config{Protocol: "p", Token: token}); !errors.Is(err,
+		context.DeadlineExceeded) || !strings.Contains(err.Error(), address) {
 		t.Errorf("authenticating: %v", err)
 	}
 	c, err := ipc.Dial(t.Context(), address, ipc.Config{Protocol: "p", User: "u"})
@@ -60,7 +61,8 @@ func TestSilence(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := c.Call(ctx, "m", &yarnpb.GetNewApplicationRequest{}, &yarnpb.GetNewApplicationResponse{}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.Call(ctx, "m", &yarnpb.GetNewApplicationRequest{}, &yarnpb.GetNewApplicationResponse{}); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Errorf("calling: %v", err)
 	}
 	called := make(chan error)
@@ -88,7 +90,8 @@ func TestNobodyThere(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := c.Call(t.Context(), "m", &yarnpb.GetNewApplicationRequest{}, &yarnpb.GetNewApplicationResponse{}); err == nil {
+	if err := c.Call(t.Context(), "m", &yarnpb.GetNewApplicationRequest{},
+		&yarnpb.GetNewApplicationResponse{}); err == nil {
 		t.Error("a closed client calls")
 	}
 }
@@ -100,7 +103,8 @@ func TestNoHadoop(t *testing.T) {
 		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 		silent(c)
 	})
-	if _, err := ipc.Dial(t.Context(), address, ipc.Config{Protocol: "p", Token: token}); err == nil || !strings.Contains(err.Error(), "not of a web page") {
+	if _, err := ipc.Dial(t.Context(), address, ipc.Config{Protocol: "p", Token: token}); err == nil ||
+		!strings.Contains(err.Error(), "not of a web page") {
 		t.Error(err)
 	}
 }

@@ -46,12 +46,16 @@ func (d *digest) respond(challenge string, wanted []string) (string, error) {
 	if d.qop, err = chooseQOP(wanted, c["qop"]); err != nil {
 		return "", err
 	}
-	response := fmt.Sprintf(`charset=utf-8,username="%s",realm="%s",nonce="%s",nc=00000001,cnonce="%s",digest-uri="%s",maxbuf=65536,response=%s,qop=%s`,
+	response := fmt.Sprintf(`charset=utf-8,username="%s",realm="%s",nonce="%s",nc=00000001,cnonce="%s",digest-uri="%s",`+
+		`maxbuf=65536,response=%s,qop=%s`,
 		quote(d.user), quote(d.realm), quote(d.nonce), d.cnonce, quote(d.uri), d.responseValue("AUTHENTICATE:"), d.qop)
 	if d.qop == qopConf {
 		// rc4 is sufficient: Java's other ciphers rely on MD5 as well.
 		if d.cipher = "rc4"; !slices.Contains(splitList(c["cipher"]), d.cipher) {
-			return "", &NegotiationError{fmt.Sprintf("YARN encrypts with %s, and tfcluster with rc4 alone: ask the administrator to allow rc4 in YARN's Java, or to set hadoop.rpc.protection to integrity in core-site.xml, on the cluster and here", c["cipher"])}
+			return "", &NegotiationError{
+				fmt.Sprintf("YARN encrypts with %s, and tfcluster with rc4 alone: ask the administrator to allow rc4 in YARN's "+
+					"Java, or to set hadoop.rpc.protection to integrity in core-site.xml, on the cluster and here", c["cipher"]),
+			}
 		}
 		response += `,cipher="` + d.cipher + `"`
 	}
@@ -72,8 +76,10 @@ func chooseQOP(wanted []string, offer string) (string, error) {
 			return w, nil
 		}
 	}
-	return "", &NegotiationError{fmt.Sprintf("YARN offers %s, hadoop.rpc.protection in core-site.xml here allows %s: use the cluster's configuration",
-		strings.Join(offered, ", "), strings.Join(wanted, ", "))}
+	return "", &NegotiationError{
+		fmt.Sprintf("YARN offers %s, hadoop.rpc.protection in core-site.xml here allows %s: use the cluster's configuration",
+			strings.Join(offered, ", "), strings.Join(wanted, ", ")),
+	}
 }
 
 // verify checks the server's proof that it knows the password.
@@ -83,7 +89,10 @@ func (d *digest) verify(final string) error {
 		return notHadoop("the server's proof is not DIGEST-MD5 (%w)", err)
 	}
 	if !hmac.Equal([]byte(c["rspauth"]), []byte(d.responseValue(":"))) {
-		return &AnswerError{Err: errors.New("the server does not know the token's password: check that HADOOP_CONF_DIR is the configuration of the YARN that issued the token")}
+		return &AnswerError{
+			Err: errors.New("the server does not know the token's password: check that HADOOP_CONF_DIR is the configuration " +
+				"of the YARN that issued the token"),
+		}
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 func TestDigestExample(t *testing.T) {
 	t.Parallel()
 	d := &digest{user: "chris", password: "secret", uri: "imap/elwood.innosoft.com", cnonce: "OA6MHXh6VqTrRk"}
-	got, err := d.respond(`realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8`, nil)
+	got, err := d.respond(`realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8`,
+		nil)
 	if err != nil || !strings.Contains(got, "response=d388dad90d4bbd760a152321f2143af7") {
 		t.Errorf("%s: %v", got, err)
 	}

@@ -50,7 +50,9 @@ func (e *AnswerError) Unwrap() error { return e.Err }
 
 // notHadoop returns the error of an answer that is not of Hadoop's protocol.
 func notHadoop(format string, args ...any) error {
-	return &AnswerError{Err: fmt.Errorf(format+": check that this is the address of a Hadoop IPC port, not of a web page", args...)}
+	return &AnswerError{
+		Err: fmt.Errorf(format+": check that this is the address of a Hadoop IPC port, not of a web page", args...),
+	}
 }
 
 // IsException reports whether an error is one of these exceptions of a server. Class names have no package.

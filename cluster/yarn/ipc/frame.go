@@ -40,7 +40,8 @@ func encodeFrame(callID int32, clientID []byte, messages ...proto.Message) ([]by
 		}
 	}
 	if b.Len() > maxFrame {
-		return nil, fmt.Errorf("a request of %d bytes is larger than a Hadoop server takes: pass less to the containers, for example fewer --env", b.Len())
+		return nil, fmt.Errorf("a request of %d bytes is larger than a Hadoop server takes: pass less to the containers, "+
+			"for example fewer --env", b.Len())
 	}
 	binary.BigEndian.PutUint32(b.Bytes(), uint32(b.Len()-4))
 	return b.Bytes(), nil
@@ -84,7 +85,9 @@ func cutShort(got int64, of uint32, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the connection was closed")
 	}
-	return &AnswerError{Err: fmt.Errorf("after %d of %d bytes of the answer: %w; check the network, and the server's log", got, of, err)}
+	return &AnswerError{
+		Err: fmt.Errorf("after %d of %d bytes of the answer: %w; check the network, and the server's log", got, of, err),
+	}
 }
 
 // unmarshalFrom reads one message that is preceded by its length.

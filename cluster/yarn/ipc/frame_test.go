@@ -29,7 +29,8 @@ func responseFrame(t testing.TB, header *yarnpb.RpcResponseHeader, messages ...p
 // TestReadFrame: a response is read with its message, and an exception as an error.
 func TestReadFrame(t *testing.T) {
 	t.Parallel()
-	ok := responseFrame(t, &yarnpb.RpcResponseHeader{CallId: proto.Uint32(7), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+	ok := responseFrame(t,
+		&yarnpb.RpcResponseHeader{CallId: proto.Uint32(7), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
 		&yarnpb.KillApplicationResponse{IsKillCompleted: new(true)})
 	a, err := readFrame(bytes.NewReader(ok))
 	var m yarnpb.KillApplicationResponse
@@ -46,7 +47,8 @@ func TestReadFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, isRemote := errors.AsType[*RemoteError](a.exception())
-	if !isRemote || e.Error() != "InvalidToken: it has expired" || e.Stack != "\tat java" || !IsException(e, "A", "InvalidToken") {
+	if !isRemote || e.Error() != "InvalidToken: it has expired" || e.Stack != "\tat java" ||
+		!IsException(e, "A", "InvalidToken") {
 		t.Errorf("the exception is %v", a.exception())
 	}
 	for i := range ok {
@@ -62,7 +64,9 @@ func TestReadFrame(t *testing.T) {
 }
 
 func FuzzReadFrame(f *testing.F) {
-	f.Add(responseFrame(f, &yarnpb.RpcResponseHeader{CallId: proto.Uint32(7), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()}, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum()}))
+	f.Add(responseFrame(f,
+		&yarnpb.RpcResponseHeader{CallId: proto.Uint32(7), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+		&yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum()}))
 	f.Add([]byte{0, 0, 0, 2, 1, 8})
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		a, err := readFrame(bytes.NewReader(b))

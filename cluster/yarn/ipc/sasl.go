@@ -37,7 +37,9 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 				return err
 			}
 			auth.Challenge = nil
-			err = c.sendSASL(&yarnpb.RpcSasl{State: yarnpb.RpcSasl_INITIATE.Enum(), Token: []byte(response), Auths: []*yarnpb.RpcSasl_SaslAuth{auth}})
+			err = c.sendSASL(&yarnpb.RpcSasl{
+				State: yarnpb.RpcSasl_INITIATE.Enum(), Token: []byte(response), Auths: []*yarnpb.RpcSasl_SaslAuth{auth},
+			})
 			if err != nil {
 				return err
 			}
@@ -48,7 +50,10 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 			c.out, c.in, err = d.securityLayers()
 			return err
 		default:
-			return &AnswerError{Err: fmt.Errorf("the server answered %s, which is not a step of the authentication: see the server's log", m.GetState())}
+			return &AnswerError{
+				Err: fmt.Errorf("the server answered %s, which is not a step of the authentication: see the server's log",
+					m.GetState()),
+			}
 		}
 	}
 }
@@ -134,7 +139,10 @@ func (u *unwrapReader) Read(b []byte) (int, error) {
 		}
 		m := &yarnpb.RpcSasl{}
 		if err := a.decode(m); err != nil || m.GetState() != yarnpb.RpcSasl_WRAP {
-			return 0, &AnswerError{Err: fmt.Errorf("the server sent a message without the protection that it agreed to (%s): compare hadoop.rpc.protection in core-site.xml on the cluster and here", m.GetState())}
+			return 0, &AnswerError{
+				Err: fmt.Errorf("the server sent a message without the protection that it agreed to (%s): "+
+					"compare hadoop.rpc.protection in core-site.xml on the cluster and here", m.GetState()),
+			}
 		}
 		if u.rest, err = u.in.unwrap(m.GetToken()); err != nil {
 			return 0, err

@@ -39,12 +39,15 @@ func (d *digest) securityLayers() (send, receive *securityLayer, err error) {
 
 func (d *digest) securityLayer(direction string) (*securityLayer, error) {
 	h := sum(d.a1())
-	l := &securityLayer{sign: sum(append(append([]byte{}, h...), "Digest session key to "+direction+" signing key magic constant"...))}
+	l := &securityLayer{
+		sign: sum(append(append([]byte{}, h...), "Digest session key to "+direction+" signing key magic constant"...)),
+	}
 	if d.qop != qopConf {
 		return l, nil
 	}
 	var err error
-	l.cipher, err = rc4.NewCipher(sum(append(append([]byte{}, h...), "Digest H(A1) to "+direction+" sealing key magic constant"...)))
+	l.cipher, err = rc4.NewCipher(
+		sum(append(append([]byte{}, h...), "Digest H(A1) to "+direction+" sealing key magic constant"...)))
 	return l, err
 }
 
@@ -70,7 +73,8 @@ func (l *securityLayer) wrap(message []byte) []byte {
 	return out
 }
 
-var errTampered = errors.New("a protected message of the Hadoop server does not have the signature that it should: the network may have changed it")
+var errTampered = errors.New(
+	"a protected message of the Hadoop server does not have the signature that it should: the network may have changed it")
 
 // unwrap verifies and decrypts a received message.
 func (l *securityLayer) unwrap(wrapped []byte) ([]byte, error) {

@@ -14,8 +14,12 @@ type service struct {
 }
 
 var (
-	clientService    = service{"yarn.resourcemanager.address", "8032", "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"}
-	schedulerService = service{"yarn.resourcemanager.scheduler.address", "8030", "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"}
+	clientService = service{
+		"yarn.resourcemanager.address", "8032", "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB",
+	}
+	schedulerService = service{
+		"yarn.resourcemanager.scheduler.address", "8030", "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB",
+	}
 )
 
 // nodeProtocol is the protocol between ApplicationMasters and NodeManagers.
@@ -51,7 +55,8 @@ func addresses(conf *hadoopconf.Conf, s service) ([]string, error) {
 		found = append(found, address)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the Hadoop configuration %s names no ResourceManager: it needs %s or yarn.resourcemanager.hostname", conf.Dir(), s.property)
+		return nil, fmt.Errorf("the Hadoop configuration %s names no ResourceManager: "+
+			"it needs %s or yarn.resourcemanager.hostname", conf.Dir(), s.property)
 	}
 	return found, nil
 }

@@ -15,14 +15,16 @@ var (
 	ErrQueue       = errors.New("no such queue, or this user may not use it (--queue names another)")
 	ErrTooLarge    = errors.New("more than a container of this YARN can have: request less")
 	ErrLabel       = errors.New("no such node label, or the queue may not use it (--node-label names another)")
-	ErrPermission  = errors.New("this user may not do that: YARN's administrator can permit it, and HADOOP_USER_NAME names another user")
+	ErrPermission  = errors.New(
+		"this user may not do that: YARN's administrator can permit it, and HADOOP_USER_NAME names another user")
 	// ErrGone means that the application or its attempt has ended.
 	ErrGone = errors.New("the application has ended")
 	// ErrRegistered means that the attempt has a master already, and its containers are not kept for
 	// another process.
 	ErrRegistered = errors.New("the application has an ApplicationMaster already: another driver runs this cluster")
 	// ErrReplaced means that another process has registered as this master.
-	ErrReplaced = errors.New("another driver has taken the YARN application over, so this one ends: attach connects to that one")
+	ErrReplaced = errors.New(
+		"another driver has taken the YARN application over, so this one ends: attach connects to that one")
 )
 
 // ErrUnusable is ErrUnreachable for a server that is reached, and whose answers cannot be used.
@@ -81,7 +83,8 @@ func explain(action string, err error) error {
 	// A call that no server answered in time also wraps DeadlineExceeded, although the caller's context has
 	// time left.
 	unreachable := errors.Is(err, ipc.ErrUnreachable)
-	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered || !unreachable && errors.Is(err, context.Canceled) {
+	if _, answered := errors.AsType[*ipc.NegotiationError](err); answered ||
+		!unreachable && errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	if !unreachable && errors.Is(err, context.DeadlineExceeded) {

@@ -22,7 +22,8 @@ func TestExplainSilence(t *testing.T) {
 		t.Error(err)
 	}
 	unusableAnswer := fmt.Errorf("%w to rm:8030 for 5s: %w", ipc.ErrUnreachable, &ipc.AnswerError{Err: io.EOF})
-	if err := explain("call", unusableAnswer); !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "YARN unreachable") {
+	if err := explain("call", unusableAnswer); !errors.Is(err, ErrUnreachable) ||
+		strings.Contains(err.Error(), "YARN unreachable") {
 		t.Errorf("a server whose answer cannot be used: %v", err)
 	}
 	for _, own := range []error{context.DeadlineExceeded, context.Canceled} {

@@ -34,7 +34,8 @@ func ContainerName(id *yarnpb.ContainerId) string {
 	if e := id.GetId() >> epochShift; e > 0 {
 		epoch = fmt.Sprintf("e%02d_", e)
 	}
-	return fmt.Sprintf("container_%s%d_%04d_%02d_%06d", epoch, app.GetClusterTimestamp(), app.GetId(), attempt.GetAttemptId(), n)
+	return fmt.Sprintf("container_%s%d_%04d_%02d_%06d", epoch, app.GetClusterTimestamp(), app.GetId(),
+		attempt.GetAttemptId(), n)
 }
 
 // NodeName formats a NodeManager's host:port.

@@ -19,7 +19,9 @@ func TestContainerNames(t *testing.T) {
 		{1, 1, "container_1795312179758_0012_01_000001"},
 		{2<<40 | 7, 3, "container_e02_1795312179758_0012_03_000007"},
 	} {
-		name := ContainerName(&yarnpb.ContainerId{Id: &tt.number, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app, AttemptId: &tt.attempt}})
+		name := ContainerName(&yarnpb.ContainerId{
+			Id: &tt.number, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app, AttemptId: &tt.attempt},
+		})
 		if name != tt.want {
 			t.Errorf("%s, want %s", name, tt.want)
 		}

@@ -57,7 +57,8 @@ func testRecovery(t *testing.T, y *yarn) {
 		t.Fatalf("%d containers came back", n)
 	}
 	for _, c := range r.GetContainersFromPreviousAttempts() {
-		if s, err := m.nodes.Status(m.ctx, c.GetNodeId(), c.GetId()); err != nil || s.GetState() != yarnpb.ContainerState_C_RUNNING {
+		if s, err := m.nodes.Status(m.ctx, c.GetNodeId(), c.GetId()); err != nil ||
+			s.GetState() != yarnpb.ContainerState_C_RUNNING {
 			t.Errorf("%s is %v: %v", protocol.ContainerName(c.GetId()), s, err)
 		}
 	}
@@ -103,7 +104,8 @@ func testExpiry(t *testing.T, y *yarn) {
 	m.register()
 	m.start(m.containers(small(1))[0], "exec sleep 3002")
 	m.awaitProcesses("sleep 3002", 1)
-	r, err := y.client(t).Await(m.ctx, m.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	r, err := y.client(t).Await(m.ctx, m.id,
+		func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_FAILED {
 		t.Errorf("the application is %v: %v", r, err)
 	}
@@ -125,7 +127,8 @@ func testRollOver(t *testing.T, y *yarn) {
 		t.Errorf("the new token is %v", &renewed.Token)
 	}
 	m.until("the old key has expired", func(protocol.Heartbeat) bool {
-		c, err := ipc.Dial(m.ctx, y.hadoop.Host+":8030", ipc.Config{Protocol: "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", Token: &first.Token})
+		c, err := ipc.Dial(m.ctx, y.hadoop.Host+
+			":8030", ipc.Config{Protocol: "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", Token: &first.Token})
 		if err == nil {
 			c.Close()
 		}

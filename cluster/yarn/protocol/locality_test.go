@@ -47,7 +47,8 @@ func testLocality(t *testing.T, y *yarn) {
 	if m.allocated[1] != nil {
 		t.Error("the withdrawn request was allocated")
 	}
-	held, err := y.client(t).Containers(t.Context(), &yarnpb.ApplicationAttemptId{ApplicationId: m.id, AttemptId: new(int32(1))})
+	held, err := y.client(t).Containers(t.Context(),
+		&yarnpb.ApplicationAttemptId{ApplicationId: m.id, AttemptId: new(int32(1))})
 	if err != nil || len(held) != len(got) {
 		t.Errorf("YARN has %d containers, want %d: %v", len(held), len(got), err)
 	}

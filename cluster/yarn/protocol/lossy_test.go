@@ -123,7 +123,8 @@ func testLostAnswer(t *testing.T, y *yarn) {
 	link.setDropping(false)
 	m.Request(small(3))
 	m.Release(first.GetId())
-	m.until("the requests around the loss are allocated", func(protocol.Heartbeat) bool { return m.allocated[2] != nil && m.allocated[3] != nil })
+	m.until("the requests around the loss are allocated",
+		func(protocol.Heartbeat) bool { return m.allocated[2] != nil && m.allocated[3] != nil })
 	m.awaitEnd(first)
 	m.finish()
 }

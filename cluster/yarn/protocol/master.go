@@ -54,7 +54,10 @@ func NewMaster(conf *hadoopconf.Conf, s State, retryFor time.Duration) (*Master,
 		return nil, err
 	}
 	config := ipc.Config{Protocol: schedulerService.protocol, Protections: protections(conf)}
-	m := &Master{config: config, state: s, requests: map[int64]ContainerRequest{}, sent: map[int64]bool{}, excluded: map[string]bool{}, sentExclusions: map[string]bool{}}
+	m := &Master{
+		config: config, state: s, requests: map[int64]ContainerRequest{}, sent: map[int64]bool{}, excluded: map[string]bool{},
+		sentExclusions: map[string]bool{},
+	}
 	config.Token = &s.Token
 	m.ipc = ipc.NewClient(at, retryFor, config)
 	return m, nil
@@ -178,7 +181,8 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Heartbeat, err
 		if !ipc.IsException(err, "ApplicationMasterNotRegisteredException") && !b.commands(yarnpb.AMCommand_AM_RESYNC) {
 			b.Resynced = resynced
 			if err == nil && b.commands(yarnpb.AMCommand_AM_SHUTDOWN) {
-				err = fmt.Errorf("%w: the ResourceManager commanded its ApplicationMaster to shut down, because it was killed or another attempt runs", ErrGone)
+				err = fmt.Errorf("%w: the ResourceManager commanded its ApplicationMaster to shut down, "+
+					"because it was killed or another attempt runs", ErrGone)
 				return b, err
 			}
 			return b, explain("call the ResourceManager", err)
@@ -198,8 +202,8 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Heartbeat, err
 	request := m.unanswered
 	if request == nil {
 		request = &yarnpb.AllocateRequest{
-			Ask: latest(m.updates), Release: slices.Clone(m.releases[m.releasesSent:]), ResponseId: new(m.responseID), Progress: &progress,
-			BlacklistRequest: m.blacklistRequest(),
+			Ask: latest(m.updates), Release: slices.Clone(m.releases[m.releasesSent:]), ResponseId: new(m.responseID),
+			Progress: &progress, BlacklistRequest: m.blacklistRequest(),
 		}
 		m.updates = nil
 	}
@@ -271,9 +275,13 @@ func (m *Master) dropRelease(id *yarnpb.ContainerId) {
 }
 
 // Finish unregisters the master with a final status, which ends the application and its containers.
-func (m *Master) Finish(ctx context.Context, status yarnpb.FinalApplicationStatus, diagnostics, trackingURL string) error {
+func (m *Master) Finish(ctx context.Context, status yarnpb.FinalApplicationStatus,
+	diagnostics, trackingURL string,
+) error {
 	const action = "finish the application"
-	request := &yarnpb.FinishApplicationMasterRequest{FinalApplicationStatus: &status, Diagnostics: &diagnostics, TrackingUrl: &trackingURL}
+	request := &yarnpb.FinishApplicationMasterRequest{
+		FinalApplicationStatus: &status, Diagnostics: &diagnostics, TrackingUrl: &trackingURL,
+	}
 	m.mu.Lock()
 	contact := m.contact
 	m.mu.Unlock()

@@ -28,7 +28,8 @@ type Nodes struct {
 // NewNodes returns a client of the configuration's NodeManagers. Calls are retried for retryFor.
 func NewNodes(conf *hadoopconf.Conf, retryFor time.Duration) *Nodes {
 	return &Nodes{
-		config: ipc.Config{Protocol: nodeProtocol, Protections: protections(conf)}, retryFor: retryFor, nodes: map[string]*ipc.Client{},
+		config: ipc.Config{Protocol: nodeProtocol, Protections: protections(conf)}, retryFor: retryFor,
+		nodes: map[string]*ipc.Client{},
 	}
 }
 
@@ -78,7 +79,9 @@ func (n *Nodes) Start(ctx context.Context, c *yarnpb.Container, l *yarnpb.Contai
 	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	request := &yarnpb.StartContainersRequest{StartContainerRequest: []*yarnpb.StartContainerRequest{{ContainerLaunchContext: l, ContainerToken: c.GetContainerToken()}}}
+	request := &yarnpb.StartContainersRequest{StartContainerRequest: []*yarnpb.StartContainerRequest{
+		{ContainerLaunchContext: l, ContainerToken: c.GetContainerToken()},
+	}}
 	for pause := pollInterval; ; pause = min(2*pause, time.Second) {
 		r, err := call(ctx, node, "startContainers", request, &yarnpb.StartContainersResponse{})
 		if err == nil {
@@ -101,7 +104,8 @@ func (n *Nodes) Start(ctx context.Context, c *yarnpb.Container, l *yarnpb.Contai
 // alreadyStarted reports whether err is a NodeManager's response to a repeated start.
 func alreadyStarted(err error) bool {
 	e, ok := errors.AsType[*ipc.RemoteError](err)
-	return ok && (strings.Contains(e.Text, "already is running on this node") || strings.Contains(e.Stack, "Attempt to relaunch the same container"))
+	return ok && (strings.Contains(e.Text, "already is running on this node") ||
+		strings.Contains(e.Stack, "Attempt to relaunch the same container"))
 }
 
 // Stop stops the process of a container. It succeeds if the container has completed already.
@@ -111,7 +115,8 @@ func (n *Nodes) Stop(ctx context.Context, node *yarnpb.NodeId, id *yarnpb.Contai
 	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	r, err := call(ctx, c, "stopContainers", &yarnpb.StopContainersRequest{ContainerId: []*yarnpb.ContainerId{id}}, &yarnpb.StopContainersResponse{})
+	r, err := call(ctx, c, "stopContainers", &yarnpb.StopContainersRequest{ContainerId: []*yarnpb.ContainerId{id}},
+		&yarnpb.StopContainersResponse{})
 	if err == nil {
 		err = firstException(r.GetFailedRequests())
 	}
@@ -119,13 +124,16 @@ func (n *Nodes) Stop(ctx context.Context, node *yarnpb.NodeId, id *yarnpb.Contai
 }
 
 // Status returns the status of a container.
-func (n *Nodes) Status(ctx context.Context, node *yarnpb.NodeId, id *yarnpb.ContainerId) (*yarnpb.ContainerStatus, error) {
+func (n *Nodes) Status(ctx context.Context, node *yarnpb.NodeId,
+	id *yarnpb.ContainerId,
+) (*yarnpb.ContainerStatus, error) {
 	action := fmt.Sprintf("query %s for %s", NodeName(node), ContainerName(id))
 	c, err := n.node(node)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
-	r, err := call(ctx, c, "getContainerStatuses", &yarnpb.GetContainerStatusesRequest{ContainerId: []*yarnpb.ContainerId{id}}, &yarnpb.GetContainerStatusesResponse{})
+	r, err := call(ctx, c, "getContainerStatuses",
+		&yarnpb.GetContainerStatusesRequest{ContainerId: []*yarnpb.ContainerId{id}}, &yarnpb.GetContainerStatusesResponse{})
 	if err == nil {
 		err = firstException(r.GetFailedRequests())
 	}

@@ -105,7 +105,10 @@ type master struct {
 // submit submits an unmanaged application and returns its master, which is not registered yet.
 func submit(t *testing.T, y *yarn, change func(*yarnpb.ApplicationSubmissionContext)) *master {
 	t.Helper()
-	m := &master{t: t, y: y, ctx: deadline(t), completed: map[string]*yarnpb.ContainerStatus{}, allocated: map[int64]*yarnpb.Container{}}
+	m := &master{
+		t: t, y: y, ctx: deadline(t), completed: map[string]*yarnpb.ContainerStatus{},
+		allocated: map[int64]*yarnpb.Container{},
+	}
 	c := y.client(t)
 	var err error
 	if m.id, _, err = c.NewApplication(m.ctx); err != nil {
@@ -129,7 +132,9 @@ func submit(t *testing.T, y *yarn, change func(*yarnpb.ApplicationSubmissionCont
 	return m
 }
 
-func submission(id *yarnpb.ApplicationId, change func(*yarnpb.ApplicationSubmissionContext)) *yarnpb.ApplicationSubmissionContext {
+func submission(id *yarnpb.ApplicationId,
+	change func(*yarnpb.ApplicationSubmissionContext),
+) *yarnpb.ApplicationSubmissionContext {
 	s := &yarnpb.ApplicationSubmissionContext{
 		ApplicationId: id, ApplicationName: new("test"), Queue: new("default"), ApplicationType: new("TFCLUSTER"),
 		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: proto.Int32(1),
@@ -233,7 +238,8 @@ func (m *master) finish() {
 	if err := m.Finish(m.ctx, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "well", ""); err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := m.y.client(m.t).Await(m.ctx, m.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	r, err := m.y.client(m.t).Await(m.ctx, m.id,
+		func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil || r.GetFinalApplicationStatus() != yarnpb.FinalApplicationStatus_APP_SUCCEEDED {
 		m.t.Errorf("finished as %v: %v", r, err)
 	}
@@ -247,7 +253,9 @@ func small(id int64) protocol.ContainerRequest {
 func testContainers(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
-	gpu := protocol.ContainerRequest{ID: 3, Priority: 2, Resource: protocol.MemoryAndCores(128, 2, map[string]int64{"yarn.io/gpu": 2})}
+	gpu := protocol.ContainerRequest{
+		ID: 3, Priority: 2, Resource: protocol.MemoryAndCores(128, 2, map[string]int64{"yarn.io/gpu": 2}),
+	}
 	fast := protocol.ContainerRequest{ID: 4, Priority: 3, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "fast"}
 	m.Request(small(9))
 	m.Withdraw(9)
@@ -264,7 +272,8 @@ func testContainers(t *testing.T, y *yarn) {
 	if s := m.awaitEnd(got[0]); s.GetExitStatus() != 7 {
 		t.Errorf("completed as %v", s)
 	}
-	if s, err := m.nodes.Status(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil || s.GetState() == yarnpb.ContainerState_C_COMPLETE {
+	if s, err := m.nodes.Status(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil ||
+		s.GetState() == yarnpb.ContainerState_C_COMPLETE {
 		t.Errorf("the second container is %v: %v", s, err)
 	}
 	if err := m.nodes.Stop(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil {

@@ -53,7 +53,10 @@ func testRefusals(t *testing.T, y *yarn) {
 		is  error
 	}{
 		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(1<<20, 1, nil)}, protocol.ErrTooLarge},
-		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(64, 1, map[string]int64{"yarn.io/gpu": 3})}, protocol.ErrTooLarge},
+		{
+			protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(64, 1, map[string]int64{"yarn.io/gpu": 3})},
+			protocol.ErrTooLarge,
+		},
 		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "nobody"}, protocol.ErrLabel},
 	} {
 		m := submit(t, y, nil)
@@ -79,10 +82,12 @@ func testRefusals(t *testing.T, y *yarn) {
 func testQueries(t *testing.T, y *yarn) {
 	c, ctx := y.client(t), deadline(t)
 	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) { s.ApplicationTags = []string{"questions"} })
-	if apps, err := c.Applications(ctx, "questions"); err != nil || len(apps) != 1 || !proto.Equal(apps[0].GetApplicationId(), m.id) {
+	if apps, err := c.Applications(ctx, "questions"); err != nil || len(apps) != 1 ||
+		!proto.Equal(apps[0].GetApplicationId(), m.id) {
 		t.Errorf("applications with the tag: %v %v", apps, err)
 	}
-	if q, err := c.Queue(ctx, "ml"); err != nil || q.GetQueueName() != "ml" && q.GetQueueName() != "root.ml" || q.GetCapacity() != 0.5 {
+	if q, err := c.Queue(ctx, "ml"); err != nil || q.GetQueueName() != "ml" && q.GetQueueName() != "root.ml" ||
+		q.GetCapacity() != 0.5 {
 		t.Errorf("the queue is %v: %v", q, err)
 	}
 	nodes, err := c.NodeReports(ctx)

@@ -43,7 +43,8 @@ func (m *Master) Withdraw(ids ...int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
-		m.updates = slices.DeleteFunc(m.updates, func(r *yarnpb.ResourceRequest) bool { return r.GetAllocationRequestId() == id })
+		m.updates = slices.DeleteFunc(m.updates,
+			func(r *yarnpb.ResourceRequest) bool { return r.GetAllocationRequestId() == id })
 		if a, ok := m.requests[id]; ok && m.sent[id] {
 			m.updates = append(m.updates, a.resourceRequests(0)...)
 		}

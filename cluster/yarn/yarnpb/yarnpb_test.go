@@ -44,7 +44,10 @@ func TestAsInJars(t *testing.T) {
 		}
 	}
 	n := 0
-	for _, f := range []protoreflect.FileDescriptor{yarnpb.File_cluster_yarn_yarnpb_ipc_proto, yarnpb.File_cluster_yarn_yarnpb_records_proto, yarnpb.File_cluster_yarn_yarnpb_services_proto} {
+	for _, f := range []protoreflect.FileDescriptor{
+		yarnpb.File_cluster_yarn_yarnpb_ipc_proto, yarnpb.File_cluster_yarn_yarnpb_records_proto,
+		yarnpb.File_cluster_yarn_yarnpb_services_proto,
+	} {
 		ours := protodesc.ToFileDescriptorProto(f)
 		for _, m := range ours.GetMessageType() {
 			theirs := messages[m.GetName()+"Proto"]
@@ -71,7 +74,8 @@ func compareMessage(t *testing.T, ours, theirs *descriptorpb.DescriptorProto) {
 	}
 	for _, f := range ours.GetField() {
 		is := fields[f.GetName()]
-		if is == nil || is.GetNumber() != f.GetNumber() || is.GetType() != f.GetType() || is.GetLabel() != f.GetLabel() || kind(is) != kind(f) {
+		if is == nil || is.GetNumber() != f.GetNumber() || is.GetType() != f.GetType() || is.GetLabel() != f.GetLabel() ||
+			kind(is) != kind(f) {
 			t.Errorf("%s.%s: ours %v, Hadoop's %v", ours.GetName(), f.GetName(), f, is)
 		}
 	}
@@ -159,7 +163,9 @@ func constantStrings(b []byte) ([][]byte, error) {
 	b = b[10:]
 	text, refs := map[int][]byte{}, []int{}
 	// The size of a constant after its tag, by tag.
-	sizes := map[byte]int{3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+	sizes := map[byte]int{
+		3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2,
+	}
 	for i := 1; i < n; i++ {
 		if len(b) < 3 {
 			return nil, io.ErrUnexpectedEOF

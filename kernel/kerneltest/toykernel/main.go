@@ -13,7 +13,9 @@ import (
 
 func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	k, err := kernel.New(kernel.Config{ConnectionFile: os.Args[1], Python: os.Args[2], Interceptor: &kerneltest.Toy{}, Banner: "toy", Log: log})
+	k, err := kernel.New(kernel.Config{
+		ConnectionFile: os.Args[1], Python: os.Args[2], Interceptor: &kerneltest.Toy{}, Banner: "toy", Log: log,
+	})
 	if err == nil {
 		err = k.Run(context.Background())
 	}

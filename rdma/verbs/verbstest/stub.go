@@ -55,7 +55,8 @@ func build() (*Stub, error) {
 		return nil, err
 	}
 	s := &Stub{Path: filepath.Join(dir, "libibverbs-stub.so.1")}
-	out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs-stub.so.1", "-o", s.Path, file).CombinedOutput()
+	out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libibverbs-stub.so.1", "-o",
+		s.Path, file).CombinedOutput()
 	if err != nil {
 		return nil, errors.New("gcc: " + string(out))
 	}
@@ -65,8 +66,8 @@ func build() (*Stub, error) {
 	}
 	s.Path = "libibverbs-stub.so.1" // by its name, as a library that is loaded
 	for name, f := range map[string]any{
-		"stub_objects": &s.objects, "stub_registrations": &s.registrations, "stub_fail": &s.fail, "stub_status": &s.status, "stub_stall": &s.stall,
-		"stub_devices": &s.devices, "stub_port_down": &s.down, "stub_max_message": &s.maxMessage,
+		"stub_objects": &s.objects, "stub_registrations": &s.registrations, "stub_fail": &s.fail, "stub_status": &s.status,
+		"stub_stall": &s.stall, "stub_devices": &s.devices, "stub_port_down": &s.down, "stub_max_message": &s.maxMessage,
 	} {
 		purego.RegisterLibFunc(f, handle, name)
 	}

@@ -155,7 +155,9 @@ func (b *bed) attends(task string, attempt int32) *fakeHolder {
 		b.t.Fatal(err)
 	}
 	h := &fakeHolder{b: b, task: task, stream: stream, end: cancel}
-	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: &clusterpb.HolderHello{Run: 1, Attempt: attempt, Task: task, Host: "host", Socket: "/" + task}}})
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{
+		Hello: &clusterpb.HolderHello{Run: 1, Attempt: attempt, Task: task, Host: "host", Socket: "/" + task},
+	}})
 	return h
 }
 
@@ -176,7 +178,9 @@ func (h *fakeHolder) say(m *clusterpb.HolderMessage) {
 
 func (h *fakeHolder) held(feed, received, used int64) {
 	h.b.t.Helper()
-	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: &clusterpb.FeedHeld{Feed: feed, Received: received, Used: used}}})
+	h.say(&clusterpb.HolderMessage{
+		Message: &clusterpb.HolderMessage_Held{Held: &clusterpb.FeedHeld{Feed: feed, Received: received, Used: used}},
+	})
 }
 
 func (h *fakeHolder) reads(feed int64) {
@@ -187,12 +191,16 @@ func (h *fakeHolder) reads(feed int64) {
 // delivers reports the delivery of a partition with this number of records.
 func (h *fakeHolder) delivers(feed, rows int64) {
 	h.b.t.Helper()
-	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Digest: "d"}}})
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{
+		LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Digest: "d"},
+	}})
 	if l := h.hear().GetLease(); l.GetProducer() != 1 || l.GetSkip() != 0 {
 		h.b.t.Fatalf("%s: lease %v", h.task, l)
 	}
 	h.held(feed, rows, 0)
-	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{Feed: feed, Producer: 1, Rows: rows, Complete: true}}})
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{
+		LeaseEnded: &clusterpb.LeaseEnded{Feed: feed, Producer: 1, Rows: rows, Complete: true},
+	}})
 }
 
 // hear returns the next order.
@@ -310,12 +318,15 @@ func (c *fakeClient) until(what string, is func(*clusterpb.FeedUpdate) bool) *cl
 // reads waits until this number of records has been read; the feed must not be over by then.
 func (c *fakeClient) reads(records int64) {
 	c.b.t.Helper()
-	c.until("the reading", func(u *clusterpb.FeedUpdate) bool { return !u.GetOver() && u.GetProgress().GetFed() == records })
+	c.until("the reading",
+		func(u *clusterpb.FeedUpdate) bool { return !u.GetOver() && u.GetProgress().GetFed() == records })
 }
 
 func (c *fakeClient) fed(rows int64) {
 	c.b.t.Helper()
-	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{Rows: rows, Last: true}}}); err != nil {
+	if err := c.stream.Send(&clusterpb.FeedCommand{
+		Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{Rows: rows, Last: true}},
+	}); err != nil {
 		c.b.t.Fatal(err)
 	}
 }
@@ -323,7 +334,9 @@ func (c *fakeClient) fed(rows int64) {
 // fails reports that the source has failed.
 func (c *fakeClient) fails(reason string) {
 	c.b.t.Helper()
-	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}); err != nil {
+	if err := c.stream.Send(&clusterpb.FeedCommand{
+		Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}},
+	}); err != nil {
 		c.b.t.Fatal(err)
 	}
 }

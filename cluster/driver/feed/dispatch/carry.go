@@ -47,7 +47,8 @@ func routeName() string {
 func (d *Dispatch) addRoute(s *session) {
 	route, err := d.runs.Route(s.route.name)
 	if err != nil {
-		d.log.Warn("tasks of Spark on hosts without an executor of this cluster cannot feed it, and fail; the others can", "err", err)
+		d.log.Warn("tasks of Spark on hosts without an executor of this cluster cannot feed it, and fail; the others can",
+			"err", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -118,7 +118,8 @@ func (b *bed) remote(folder, task string) *socketPeer {
 	b.t.Helper()
 	path := filepath.Join(folder, task)
 	in, err := feed.Open(b.t.Context(), feed.Config{
-		Run: 1, Task: task, Host: "another", Socket: path, Memory: 8 * slotSize, Client: clusterpb.NewFeedsClient(b.conn), Log: slog.New(slog.DiscardHandler),
+		Run: 1, Task: task, Host: "another", Socket: path, Memory: 8 * slotSize, Client: clusterpb.NewFeedsClient(b.conn),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -170,7 +171,8 @@ func (p *producer) say(format string, args ...any) { fmt.Fprintf(p.conn, format+
 
 // leased asks for the lease of a partition and returns it.
 func (p *producer) leased(o *clusterpb.FeedOpen, partition int) line {
-	p.say(`{"op":"produce","feed":%d,"key":%q,"epoch":0,"partition":%d,"attempt":1,"digest":"d"}`, o.GetFeed(), o.GetKey(), partition)
+	p.say(`{"op":"produce","feed":%d,"key":%q,"epoch":0,"partition":%d,"attempt":1,"digest":"d"}`, o.GetFeed(),
+		o.GetKey(), partition)
 	lease := hear(p.t, p.lines)
 	if lease.Op != "lease" {
 		p.t.Errorf("a producer heard %+v", lease)

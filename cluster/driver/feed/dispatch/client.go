@@ -61,7 +61,9 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 
 // begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, or an error
 // of the stream. It returns none of these if a feed was to begin again and its run has ended.
-func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], request *clusterpb.FeedRequest) (*session, *clusterpb.Failure, error) {
+func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate],
+	request *clusterpb.FeedRequest,
+) (*session, *clusterpb.Failure, error) {
 	ctx := stream.Context()
 	// The deadline is counted from the moment when every task is in its program: the lifecycle limits the time
 	// before.
@@ -115,7 +117,9 @@ func noReader(why string) *clusterpb.Failure {
 
 // tryBegin begins the feed if every task waits for it; if late, with the tasks that do. Otherwise it returns the
 // missing tasks, or a failure.
-func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) (s *session, missing []string, failure *clusterpb.Failure) {
+func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest,
+	run Run, late bool,
+) (s *session, missing []string, failure *clusterpb.Failure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	holders, missing := d.holdersOf(run)
@@ -126,14 +130,19 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 	}
 	switch {
 	case d.on != nil:
-		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait waits for its end, %tfcluster stop ends the run"}
+		return nil, nil, &clusterpb.Failure{
+			Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2,
+			Remedy: "%tfcluster wait waits for its end, %tfcluster stop ends the run",
+		}
 	case run.ID == 0:
 	case len(holders) > 0 && (late || len(missing) == 0):
 		return d.newSession(request, run, holders), nil, nil
 	case len(missing) == 0:
-		return nil, nil, noReader(fmt.Sprintf("no task of run %d reads it: chief and workers have ended, or are in tf.distribute.Server.join()", run.ID))
+		return nil, nil, noReader(fmt.Sprintf(
+			"no task of run %d reads it: chief and workers have ended, or are in tf.distribute.Server.join()", run.ID))
 	case late:
-		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, d.patience.ask))
+		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID,
+			d.patience.ask))
 	}
 	return nil, missing, nil
 }
@@ -170,7 +179,9 @@ func (d *Dispatch) pause(ctx context.Context) error {
 }
 
 // follow handles the client's commands and sends it the feed's progress, until the feed is over.
-func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, commands <-chan *clusterpb.FeedCommand) error {
+func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session,
+	commands <-chan *clusterpb.FeedCommand,
+) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stopped := false
@@ -257,7 +268,10 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	// The run itself reports why it has ended.
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) {
-		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault, Remedy: "the run fails with its feed: start it again, then run this cell again"}
+		u.Failure = &clusterpb.Failure{
+			Kind: "task", Summary: "the feed failed: " +
+				p.Fault, Remedy: "the run fails with its feed: start it again, then run this cell again",
+		}
 		if s.source {
 			u.Failure.Kind = "source" // the client knows more
 		}

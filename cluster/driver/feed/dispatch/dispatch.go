@@ -87,8 +87,9 @@ type holderKey struct {
 // New returns a Dispatch without feeds.
 func New(runs Runs, caller auth.Caller, log *slog.Logger) *Dispatch {
 	return &Dispatch{
-		runs: runs, caller: caller, log: log, patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second},
-		holders: map[holderKey]*holder{}, changed: make(chan struct{}), waiting: map[int64]*carried{},
+		runs: runs, caller: caller, log: log,
+		patience: patience{ask: time.Minute, cause: 15 * time.Second, last: time.Second}, holders: map[holderKey]*holder{},
+		changed: make(chan struct{}), waiting: map[int64]*carried{},
 	}
 }
 
@@ -161,7 +162,9 @@ func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessag
 	if _, err := d.caller(stream.Context(), hello.GetTask()); err != nil {
 		return err
 	}
-	h := &holder{hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{})}
+	h := &holder{
+		hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{}),
+	}
 	key := holderKey{hello.GetRun(), Task{hello.GetTask(), hello.GetAttempt()}}
 	d.mu.Lock()
 	if d.holders[key] != nil {
@@ -271,7 +274,9 @@ func (d *Dispatch) takesPart(ctx context.Context) error {
 }
 
 // passBatch passes a batch to the holder, from its first piece to its last.
-func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent], piece *clusterpb.FeedPiece) error {
+func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent],
+	piece *clusterpb.FeedPiece,
+) error {
 	h.batch.Lock()
 	defer h.batch.Unlock()
 	for {

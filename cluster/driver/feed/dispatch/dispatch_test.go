@@ -26,11 +26,13 @@ func TestBeginWaits(t *testing.T) {
 	}
 	second := b.attend("worker:1")
 	o := c.opened()
-	if got := strings.Join(names(o), " "); got != "worker:0 worker:1" || o.GetRun() != 1 || o.GetHolders()[0].GetSocket() != "/worker:0" {
+	if got := strings.Join(names(o), " "); got != "worker:0 worker:1" || o.GetRun() != 1 ||
+		o.GetHolders()[0].GetSocket() != "/worker:0" {
 		t.Errorf("%v", o)
 	}
 	for _, h := range []*fakeHolder{first, second} {
-		if begin := h.began(); begin.GetFeed() != o.GetFeed() || begin.GetKey() != o.GetKey() || len(o.GetKey()) != 32 || begin.GetPlan() != `{"mode":"train"}` {
+		if begin := h.began(); begin.GetFeed() != o.GetFeed() || begin.GetKey() != o.GetKey() || len(o.GetKey()) != 32 ||
+			begin.GetPlan() != `{"mode":"train"}` {
 			t.Errorf("%v", begin)
 		}
 	}
@@ -42,7 +44,8 @@ func TestNobodyAsks(t *testing.T) {
 	b := newBed(t, "worker:0", "worker:1")
 	b.d.patience.ask = 50 * time.Millisecond
 	f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure()
-	if f.GetSummary() != "no run takes data: none of the tasks of run 1 has called ctx.get_data_feed() within 50ms" || f.GetRemedy() == "" {
+	if f.GetSummary() != "no run takes data: none of the tasks of run 1 has called ctx.get_data_feed() within 50ms" ||
+		f.GetRemedy() == "" {
 		t.Errorf("%v", f)
 	}
 	b.attend("worker:1")
@@ -57,7 +60,8 @@ func TestRunOver(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "worker:0")
 	b.runs.end("run 1 has ended: it finished")
-	if f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure(); f.GetSummary() != "no run takes data: run 1 has ended: it finished" {
+	if f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure(); f.GetSummary() !=
+		"no run takes data: run 1 has ended: it finished" {
 		t.Errorf("%v", f)
 	}
 	b = newBed(t, "worker:0")
@@ -97,7 +101,8 @@ func TestAnotherAttempt(t *testing.T) {
 		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{
 			Feed: feed, Producer: int64(n) + 1, Digest: "d",
 		}}})
-		if l := h.hear().GetLease(); l.GetProducer() != want.GetProducer() || l.GetSkip() != want.GetSkip() || l.GetDigest() != want.GetDigest() {
+		if l := h.hear().GetLease(); l.GetProducer() != want.GetProducer() || l.GetSkip() != want.GetSkip() ||
+			l.GetDigest() != want.GetDigest() {
 			t.Errorf("%v", l)
 		}
 		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
@@ -285,7 +290,9 @@ func TestEpochOutOfRange(t *testing.T) {
 	feed := c.opened().GetFeed()
 	h.began()
 	for _, epoch := range []int32{-1, 2} {
-		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Epoch: epoch}}})
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{
+			LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Epoch: epoch},
+		}})
 		if l := h.hear().GetLease(); l.GetProducer() != 1 || !strings.Contains(l.GetRefused(), "the feed has 2 epochs") {
 			t.Errorf("epoch %d: %v", epoch, l)
 		}

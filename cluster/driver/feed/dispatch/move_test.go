@@ -51,7 +51,9 @@ func TestMoves(t *testing.T) {
 	if _, err := from.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a batch without its end: %v", err)
 	}
-	for _, wrong := range []*clusterpb.FeedPiece{{Feed: feed, To: "worker:7", End: 1}, {Feed: feed + 1, To: "worker:1", End: 1}, {Feed: feed, End: 1}} {
+	for _, wrong := range []*clusterpb.FeedPiece{
+		{Feed: feed, To: "worker:7", End: 1}, {Feed: feed + 1, To: "worker:1", End: 1}, {Feed: feed, End: 1},
+	} {
 		from, err := client.Send(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,9 @@ func (d *Dispatch) restartedAlone(s *session, run Run) string {
 
 // again ends a feed with restarted tasks. Its client begins another one from the first record. If that is impossible,
 // the run fails.
-func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, run Run) error {
+func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate],
+	s *session, run Run,
+) error {
 	d.fail(s, "the tasks are started again")
 	d.forget(s) // before the client is informed: it begins another one at once
 	why := &clusterpb.Failure{Kind: "task", ExitCode: 1}
@@ -42,7 +44,8 @@ func (d *Dispatch) again(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, 
 		why.Summary = alone + " was restarted alone, and cannot be fed from the first record while the others go on"
 		why.Remedy = "%tfcluster start, then train again: with parameter servers have the chief alone read the feed"
 	case s.request.GetOnce():
-		why.Summary = "the tasks were restarted, and an iterator, which feeds them, cannot be read from the first record again"
+		why.Summary = "the tasks were restarted, and an iterator, which feeds them, " +
+			"cannot be read from the first record again"
 		why.Remedy = "%tfcluster start, then train with an array, a table or a DataFrame; they can be read again"
 	default:
 		text := "the tasks were restarted: the feed begins again at the first record"

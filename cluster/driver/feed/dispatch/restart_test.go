@@ -55,7 +55,8 @@ func TestRestart(t *testing.T) {
 				if u := c.over(); !u.GetAgain() || u.GetFailure() != nil {
 					t.Fatalf("%v", u)
 				}
-				if notes, why := b.runs.told(); strings.Join(notes, "; ") != "the tasks were restarted: the feed begins again at the first record" || why != nil {
+				if notes, why := b.runs.told(); strings.Join(notes,
+					"; ") != "the tasks were restarted: the feed begins again at the first record" || why != nil {
 					t.Errorf("%q, %v", notes, why)
 				}
 				request.Again = true
@@ -67,7 +68,8 @@ func TestRestart(t *testing.T) {
 					hs = append(hs, b.attends(task, 1))
 				}
 				again := c.opened()
-				if begin := hs[2].began(); again.GetFeed() == first.GetFeed() || again.GetKey() == first.GetKey() || begin.GetFeed() != again.GetFeed() {
+				if begin := hs[2].began(); again.GetFeed() == first.GetFeed() || again.GetKey() == first.GetKey() ||
+					begin.GetFeed() != again.GetFeed() {
 					t.Errorf("%v, %v", again, begin)
 				}
 			})
@@ -97,7 +99,8 @@ func TestRestartRefused(t *testing.T) {
 		if u := client.over(); u.GetAgain() || u.GetFailure() != nil {
 			t.Errorf("%v", u)
 		}
-		if notes, why := b.runs.told(); len(notes) > 0 || !strings.Contains(why.GetSummary(), c.want) || why.GetRemedy() == "" {
+		if notes, why := b.runs.told(); len(notes) > 0 || !strings.Contains(why.GetSummary(), c.want) ||
+			why.GetRemedy() == "" {
 			t.Errorf("%q, %v; want %q", notes, why, c.want)
 		}
 	}
@@ -149,7 +152,8 @@ func TestEntering(t *testing.T) {
 	time.Sleep(b.d.patience.ask + look)
 	var begin time.Time // when the driver last saw tasks outside of their program
 	b.runs.change(func(run *Run) { run.Entering, begin = false, b.runs.asked })
-	if f := c.over().GetFailure(); !strings.Contains(f.GetSummary(), "none of the tasks of run 1 has called") || time.Since(begin) < b.d.patience.ask {
+	if f := c.over().GetFailure(); !strings.Contains(f.GetSummary(), "none of the tasks of run 1 has called") ||
+		time.Since(begin) < b.d.patience.ask {
 		t.Errorf("after %s: %v", time.Since(begin), f)
 	}
 }
@@ -169,7 +173,8 @@ func TestTasksThatReadNothing(t *testing.T) {
 		b.runs.change(func(run *Run) { run.Tasks, run.Ended = tasks, map[string]bool{"worker:0": true} })
 		begin := time.Now()
 		f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure()
-		if !strings.Contains(f.GetSummary(), "no task of run 1 reads it") || f.GetRemedy() == "" || time.Since(begin) > longest/2 {
+		if !strings.Contains(f.GetSummary(), "no task of run 1 reads it") || f.GetRemedy() == "" ||
+			time.Since(begin) > longest/2 {
 			t.Errorf("%v", f)
 		}
 	}

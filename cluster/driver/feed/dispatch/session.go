@@ -50,14 +50,17 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	if request.GetMode() == "inference" {
 		policy = feed.Stay
 	}
-	s.feed = feed.New(feed.Config{ID: s.id, Epochs: request.GetEpochs(), Uneven: policy, More: request.GetMore(), Tasks: tasks})
+	s.feed = feed.New(
+		feed.Config{ID: s.id, Epochs: request.GetEpochs(), Uneven: policy, More: request.GetMore(), Tasks: tasks})
 	d.on = s
 	return s
 }
 
 // beginOrder returns the order that begins the feed at a holder.
 func (s *session) beginOrder() *clusterpb.HolderOrder {
-	return &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: s.request.GetPlan()}}}
+	return &clusterpb.HolderOrder{
+		Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: s.request.GetPlan()}},
+	}
 }
 
 // policies are the values of FeedRequest's uneven.
@@ -68,7 +71,8 @@ func (s *session) open() *clusterpb.FeedOpen {
 	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID, Route: s.route.open}
 	for _, task := range s.run.Tasks {
 		if h := s.holders[task.Name]; h != nil {
-			o.Holders = append(o.Holders, &clusterpb.FeedHolder{Task: task.Name, Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
+			o.Holders = append(o.Holders,
+				&clusterpb.FeedHolder{Task: task.Name, Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
 		}
 	}
 	return o
@@ -89,7 +93,8 @@ func (s *session) sourceFailed(reason string) {
 	s.send(s.feed.SourceFailed(reason))
 }
 
-// gone records that a holder is lost. If the feed fails by it and the run ends, too, the run's reason is the better one.
+// gone records that a holder is lost. If the feed fails by it and the run ends, too, the run's reason
+// is the better one.
 func (s *session) gone(task string) {
 	s.lost = s.departs(task, func() []feed.Order { return s.feed.Lost(task) }) || s.lost
 	s.hurt = true
@@ -138,8 +143,8 @@ func (r *rate) update(fed int64, now time.Time) float64 {
 func (s *session) progress(now time.Time) *clusterpb.FeedProgress {
 	p := s.feed.Progress()
 	out := &clusterpb.FeedProgress{
-		Fed: p.Used, Total: max(p.Rows, s.request.GetTotal()), Epoch: p.Epoch + 1, Epochs: s.request.GetEpochs(), LeftOut: p.LeftOut,
-		Unread: p.Delivered - p.Used - p.LeftOut, PerSecond: s.rate.update(p.Used, now),
+		Fed: p.Used, Total: max(p.Rows, s.request.GetTotal()), Epoch: p.Epoch + 1, Epochs: s.request.GetEpochs(),
+		LeftOut: p.LeftOut, Unread: p.Delivered - p.Used - p.LeftOut, PerSecond: s.rate.update(p.Used, now),
 	}
 	switch {
 	case p.Waiting:

@@ -1,0 +1,67 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
+)
+
+// shownSilence is the silence of an agent from which on status and the panel show it.
+const shownSilence = 5 * time.Second
+
+// agentGrace is the least time that tasks run on without a driver.
+const agentGrace = time.Minute
+
+// orphanGrace returns how long tasks run on without a driver, if their engine does not say it: longer than the driver
+// waits for their agents, so that an end of theirs is not the cause of a run's failure.
+func orphanGrace(heartbeatTimeout time.Duration) time.Duration {
+	return max(agentGrace, heartbeatTimeout+agentGrace/2)
+}
+
+// silences is what the driver knows about agents that send no messages. Owned by the loop.
+type silences struct {
+	usual   time.Duration                    // the longest usual time between two messages of an agent
+	left    map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
+	known   map[cluster.ExecutorID]bool      // reported to the lifecycle as silent
+	looked  time.Time                        // the last watchSilence
+	resumed time.Time                        // when this process, after it was stopped, could receive messages again
+}
+
+// watchSilence reports to the lifecycle for how long agents have been silent. It is called once a heartbeat.
+func (c *Coordinator) watchSilence(now time.Time) {
+	s := &c.execs.silences
+	if s.looked.IsZero() || now.Sub(s.looked) > s.usual { // agents' messages may wait until this process has read them
+		s.resumed = now
+	}
+	s.looked = now
+	for _, x := range c.lc.Executors() {
+		if x.State < lifecycle.ExecutorJoined || x.State == lifecycle.ExecutorLost {
+			delete(s.known, x.ID)
+			continue
+		}
+		d := c.execs.silence(x.ID, now)
+		if d == 0 && !s.known[x.ID] {
+			continue
+		}
+		if s.known[x.ID] = d > 0; d == 0 {
+			delete(s.known, x.ID)
+		}
+		c.handle(lifecycle.AgentSilent{Exec: x.ID, For: d})
+	}
+}
+
+// silence returns how long an agent has been silent, if that is longer than usual; otherwise 0. Loop only.
+func (e *executors) silence(id cluster.ExecutorID, now time.Time) time.Duration {
+	heard, ok := e.left[id]
+	if conn := e.agents[id]; conn != nil {
+		heard, ok = conn.heard, true
+	}
+	if e.resumed.After(heard) {
+		heard = e.resumed
+	}
+	if d := now.Sub(heard); ok && d > e.usual {
+		return d
+	}
+	return 0
+}

@@ -1,0 +1,45 @@
+package hosts
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+)
+
+// sparkSite starts a standalone Spark on the hosts: workers of two cores.
+func sparkSite(t *testing.T) *site {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short: needs Spark")
+	}
+	s := newSite(t)
+	home := sparktest.Home(t, s.python)
+	jars, _ := filepath.Glob(filepath.Join(home, "jars", "spark-core_*.jar")) // the pattern is well formed
+	scala, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(jars[0]), "spark-core_"), "-")
+	env := []string{"SPARK_HOME=" + home, "SPARK_SCALA_VERSION=" + scala}
+	java := func(class string, words ...string) []string {
+		flags := []string{
+			"java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(home, "jars", "*"), class,
+		}
+		return append(flags, words...)
+	}
+	log := s.daemon(master, "I have been elected leader", env,
+		java("org.apache.spark.deploy.master.Master", "--host", master, "--port", "7077")...)
+	for _, host := range workers {
+		s.daemon(host, "Successfully registered with master", env, java("org.apache.spark.deploy.worker.Worker", "--host",
+			host, "--cores", "2", "--memory", "3g", "--work-dir", "/tmp/work", "spark://"+master+":7077")...)
+	}
+	_ = log
+	s.env = append(s.env, env[0])
+	s.options = []string{"--backend", "spark", "--master", fmt.Sprintf("spark://%s:7077", master)}
+	for _, conf := range []string{
+		"spark.executor.cores=1", "spark.cores.max=2", "spark.executor.memory=512m", "spark.driver.memory=512m",
+		"spark.ui.enabled=false",
+	} {
+		s.options = append(s.options, "--conf", conf)
+	}
+	return s
+}
