@@ -328,13 +328,6 @@ func (k *Kernel) childReady(c *child) {
 	k.pump()
 }
 
-// endChild ends the child when the kernel ends.
-func (k *Kernel) endChild() {
-	k.mu.Lock()
-	k.child = nil
-	k.mu.Unlock()
-}
-
 // childGone answers the requests of a child that has ended. It reports whether to start another
 // one.
 func (k *Kernel) childGone(c *child, err error) bool {

@@ -10,9 +10,8 @@ import (
 )
 
 func (k *Kernel) controlLoop() {
-	recv := func() ([][]byte, error) { m, err := k.control.Recv(); return m, err }
 	for {
-		m, ok := k.receive(recv, "control")
+		m, ok := k.receive(k.control, "control")
 		if !ok {
 			return
 		}
@@ -100,9 +99,8 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 
 // stdinLoop forwards answers to the child, which alone asks for input.
 func (k *Kernel) stdinLoop() {
-	recv := func() ([][]byte, error) { m, err := k.stdin.Recv(); return m, err }
 	for {
-		m, ok := k.receive(recv, "stdin")
+		m, ok := k.receive(k.stdin, "stdin")
 		if !ok {
 			return
 		}

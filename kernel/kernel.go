@@ -88,7 +88,9 @@ func (k *Kernel) Run(ctx context.Context) error {
 	k.work.Go(k.heartbeatLoop)
 	k.work.Go(k.childLoop)
 	k.watch(signals)
-	k.endChild()
+	k.mu.Lock()
+	k.child = nil
+	k.mu.Unlock()
 	err := k.close()
 	k.work.Wait()
 	if cause := context.Cause(k.ctx); !errors.Is(cause, errEnd) && !errors.Is(cause, context.Canceled) {

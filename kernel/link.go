@@ -26,7 +26,6 @@ type link struct {
 
 	wake chan struct{}
 	done chan struct{} // closed by end
-	once sync.Once
 
 	mu      sync.Mutex
 	pending []byte // guarded by mu: encoded, to be written by run
@@ -149,12 +148,10 @@ func afterCut(frames [][]byte, identity string) [][]byte {
 	return frames
 }
 
-// end closes the link, which ends run and receive.
+// end closes the link, which ends run and receive. It is called once.
 func (l *link) end() {
-	l.once.Do(func() {
-		close(l.done)
-		_ = l.UnixConn.Close() // no reader is left
-	})
+	close(l.done)
+	_ = l.UnixConn.Close() // no reader is left
 }
 
 // tail keeps the end of the data written to it.

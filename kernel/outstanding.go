@@ -1,6 +1,9 @@
 package kernel
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // progress is the set of a cell's messages that have arrived from the child.
 type progress uint8
@@ -53,12 +56,7 @@ func (k *Kernel) awaiting(id string, sign progress) *request {
 
 // drop removes an outstanding cell. The caller holds mu.
 func (k *Kernel) drop(r *request) {
-	for i, o := range k.outstanding {
-		if o == r {
-			k.outstanding = append(k.outstanding[:i], k.outstanding[i+1:]...)
-			return
-		}
-	}
+	k.outstanding = slices.DeleteFunc(k.outstanding, func(o *request) bool { return o == r })
 }
 
 // finish continues with the queue after a cell that has both its reply and its idle: they

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,9 +41,9 @@ type outgoing struct {
 }
 
 // receive returns the next message of a client that is well-formed, correctly signed and new.
-func (k *Kernel) receive(recv func() ([][]byte, error), name string) (*wire.Message, bool) {
+func (k *Kernel) receive(from *zmtp.Router, name string) (*wire.Message, bool) {
 	for {
-		frames, err := recv()
+		frames, err := from.Recv()
 		if err != nil {
 			return nil, false
 		}
@@ -145,11 +146,7 @@ const hintAfter = time.Second
 func (k *Kernel) hint(r *request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	waits := false
-	for _, q := range k.queue {
-		waits = waits || q == r
-	}
-	if !waits || k.ending {
+	if !slices.Contains(k.queue, r) || k.ending {
 		return
 	}
 	k.publish("stream", r.msg.RawHeader(),

@@ -61,13 +61,13 @@ func (d LocalDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	infos := make([]session.ClusterInfo, 0, len(found))
 	for _, f := range found {
 		i := session.ClusterInfo{
-			Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Hosted: f.Hosted, Since: f.Since,
-			PID: f.Driver.PID, Stopped: f.Live && f.Driver.Stopped(),
+			Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Since: f.Since,
+			PID: f.Driver.PID, Live: f.Driver.Alive(), Stopped: f.Driver.Stopped(), Hosted: f.Hosted(),
 		}
 		switch {
-		case !f.Live && f.Hosted:
+		case !i.Live && i.Hosted:
 			i.Note = fmt.Sprintf("its engine runs its driver; status -c %s asks it", f.Name)
-		case !f.Live:
+		case !i.Live:
 			i.Note = fmt.Sprintf("its driver died; attach -c %s, reset or shutdown", f.Name)
 		}
 		infos = append(infos, i)

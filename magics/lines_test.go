@@ -60,19 +60,25 @@ func TestHarmlessLines(t *testing.T) {
 		{Task: "worker:0", Text: "mine", Stream: clusterpb.Line_STDERR},
 	}
 	for name, tt := range map[string]struct {
-		set  func(*render.Printer) *render.Printer
+		set  func(*render.Printer)
 		want string
 	}{
-		"a shell": {func(p *render.Printer) *render.Printer {
-			return p
-		}, "err| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
-		"a cell": {(*render.Printer).Cell, "out| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
-		"logs --raw": {func(p *render.Printer) *render.Printer {
-			return p.OneStream().Raw()
-		}, "out| [worker:0] " + text + "\nout| [worker:0] mine\n"},
+		"a shell": {
+			func(*render.Printer) {},
+			"err| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n",
+		},
+		"a cell": {
+			func(p *render.Printer) { p.Cell = true },
+			"out| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n",
+		},
+		"logs --raw": {
+			func(p *render.Printer) { p.OneStream, p.Raw = true, true },
+			"out| [worker:0] " + text + "\nout| [worker:0] mine\n",
+		},
 	} {
 		out := newRecord()
-		p := tt.set(render.NewPrinter(out, nil, 0))
+		p := render.NewPrinter(out, nil, 0)
+		tt.set(p)
 		p.Lines(lines)
 		p.Close()
 		if got := out.settle(); got != tt.want {

@@ -90,11 +90,9 @@ func (c *source) Names() []string {
 // Paths implements Source.
 func (c *source) Paths(word string) []string {
 	base := c.session.Options.WorkingDir
-	if c.py != nil {
-		var cwd string
-		if err := bridge.Ask(c.ctx, c.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &cwd); err == nil {
-			base = cwd
-		}
+	var cwd string
+	if err := bridge.Ask(c.ctx, c.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &cwd); err == nil {
+		base = cwd
 	}
 	folder, start := filepath.Split(word)
 	entries, err := os.ReadDir(verbs.Absolute(base, folder))

@@ -8,18 +8,15 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 	"github.com/tfcluster/tfcluster/internal/unixsock"
 )
 
 // clusterName matches names in paths, which become folders.
-var clusterName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-})
+var clusterName = lazyre.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // Broker serves all boards of this user on a unix socket of jupyter-server-proxy: /NAME/TOKEN/…
 // is forwarded to the socket in NAME's folder below dir, whose proxy checks the token. It ends

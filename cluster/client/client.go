@@ -82,34 +82,9 @@ func dialSocket(ctx context.Context, name, socket string) (*Client, error) {
 	return c, nil
 }
 
-// Info describes a cluster without asking its driver.
-type Info struct {
-	Name, Backend, Owner string
-	Live                 bool
-	Since                time.Time
-	Detached             bool
-	Hosted               bool // its driver is run by the engine
-	Dir                  string
-	LastRun              int32
-	Driver               state.Process // the driver, or what stands before a hosted one
-}
-
 // List returns every cluster of this user on this host, oldest first. Clusters whose driver
 // died are included until reset, attach or shutdown.
-func List() ([]Info, error) {
-	states, err := state.List()
-	if err != nil {
-		return nil, err
-	}
-	var out []Info
-	for _, s := range states {
-		out = append(out, Info{
-			Name: s.Name, Backend: s.Backend, Owner: s.Owner, Live: s.Driver.Alive(), Since: s.Since, Detached: s.Detached,
-			Hosted: s.Hosted(), Dir: s.Dir, LastRun: s.LastRun, Driver: s.Driver,
-		})
-	}
-	return out, nil
-}
+func List() ([]*state.State, error) { return state.List() }
 
 // IsHosted reports whether a cluster's driver is run by the engine; the driver process on this
 // host is only its proxy.

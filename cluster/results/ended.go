@@ -23,7 +23,11 @@ func Why(st *clusterpb.RunStatus) *clusterpb.WhyReply {
 		return r
 	}
 	took := time.Duration(st.GetSeconds() * float64(time.Second))
-	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ending(st.GetState()), duration(took))
+	ended := st.GetState()
+	if ended == cluster.RunStopped {
+		ended = "was stopped"
+	}
+	text := fmt.Sprintf("no run is active: run %d %s after %s", st.GetId(), ended, duration(took))
 	f := st.GetFailure()
 	switch summary := strings.TrimSpace(f.GetSummary()); {
 	case summary != "":
@@ -39,14 +43,6 @@ func Why(st *clusterpb.RunStatus) *clusterpb.WhyReply {
 	}
 	r.Text = text
 	return r
-}
-
-// ending is the state of a run as a verb.
-func ending(state string) string {
-	if state == cluster.RunStopped {
-		return "was stopped"
-	}
-	return state
 }
 
 // duration is "41 s", from two minutes on "3 min".

@@ -1,6 +1,7 @@
 package runfiles
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -120,12 +121,7 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 // complete reports whether all checkpoints that a state file refers to are in the driver's
 // list; true for other files.
 func (m *Mirror) complete(name, part string, remote map[string]bool) bool {
-	for _, prefix := range m.names(name, part) {
-		if !remote[prefix+".index"] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.names(name, part), func(prefix string) bool { return !remote[prefix+".index"] })
 }
 
 // names returns the checkpoints that the state file name refers to; it is read from the file at
@@ -192,9 +188,7 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 			(head.GetSize() != want.GetSize() || head.GetModifiedUnixNano() != want.GetModifiedUnixNano()) {
 			return errMoved
 		}
-		if digest == "" {
-			digest = reply.GetSha256()
-		}
+		digest = cmp.Or(digest, reply.GetSha256())
 		if size += int64(len(reply.GetData())); size > want.GetSize() {
 			return errMoved
 		}
@@ -223,7 +217,7 @@ func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 	if err != nil {
 		return err
 	}
-	m.sender.fetched(head.GetPath(), info)
+	m.sender.sent[head.GetPath()] = stampOf(info) // it is the same at the driver, and not sent back
 	m.have[head.GetPath()] = fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}
 	return nil
 }

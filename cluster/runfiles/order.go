@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // partPrefix begins the names of incomplete files.
@@ -47,10 +46,8 @@ func NamesOthers(name string) bool { return path.Base(name) == "checkpoint" }
 
 // temporaryName matches names of files that will be renamed: ours, Keras's, and TensorFlow's
 // state file and data shards.
-var temporaryName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
-})
+var temporaryName = lazyre.New(
+	`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
 
 // Rank orders files: a file that refers to others, or marks them as complete, has a higher rank
 // than those.
@@ -72,9 +69,7 @@ func ByRank(a, b string) int { return cmp.Or(cmp.Compare(Rank(a), Rank(b)), cmp.
 // depth returns the number of components of a path.
 func depth(name string) int { return strings.Count(name, "/") + 1 }
 
-var namedPaths = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^(?:model_checkpoint_path|all_model_checkpoint_paths): ("(?:[^"\\]|\\.)*")`)
-})
+var namedPaths = lazyre.New(`(?m)^(?:model_checkpoint_path|all_model_checkpoint_paths): ("(?:[^"\\]|\\.)*")`)
 
 // named returns the checkpoint prefixes in a folder's state file. They are relative to the same
 // folder as statePath.

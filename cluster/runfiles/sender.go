@@ -237,8 +237,3 @@ func readError(err error, size int64) error {
 	}
 	return err
 }
-
-// fetched records that a file is the same at the driver, so that it is not sent back.
-func (s *Sender) fetched(name string, info os.FileInfo) {
-	s.sent[name] = stampOf(info)
-}

@@ -5,14 +5,13 @@ import (
 	"io"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // checkpoints is the name of the folder with a run's checkpoints in its own.
@@ -149,12 +148,13 @@ func tornSets(files []File, listed []string, ranks int, from map[string]int) (to
 		for _, number := range slices.Sorted(maps.Keys(series[name])) {
 			files := series[name][number]
 			set := judgedSet{tornSet: tornSet{name: fmt.Sprintf("%s%d", name, number)}, number: number}
+			have := map[string]int{} // files by pattern
 			for _, f := range files {
+				have[f.pattern]++
 				set.files = append(set.files, f.File)
 				set.whole = set.whole ||
 					slices.ContainsFunc(listed, func(prefix string) bool { return ofCheckpoint(f.Path, prefix) })
 			}
-			have := perPattern(files)
 			if !set.whole && (!resumed || number > first) {
 				set.lack, set.whole = judge(have, had, ranks)
 			}
@@ -210,27 +210,14 @@ func ofRank(pattern string) bool {
 	return false
 }
 
-func perPattern(set []checkpointFile) map[string]int {
-	n := map[string]int{}
-	for _, f := range set {
-		n[f.pattern]++
-	}
-	return n
-}
-
 var (
-	digits = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+`) })
+	digits = lazyre.New(`\d+`)
 	// ofSteps and ofRanks match what is before a number: of a set, or of a rank or a part of it.
-	ofSteps = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(
-			`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
-	})
-	ofRanks = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(
-			`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
-	})
+	ofSteps = lazyre.New(`(?i)(?:^|[^a-z])((?:step|epoch|ckpt|checkpoint|iter|iteration|save|model|batch)s?[-_.=]?)$`)
+	ofRanks = lazyre.New(
+		`(?i)(?:^|[^a-z])(?:rank|worker|ps|task|shard|part|proc|node|host|gpu|data|of|dp|mp|tp|pp|w|r)[-_.=]?$`)
 	// training matches the roles whose tasks are the ranks of one run.
-	training = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:chief|master)\b`) })
+	training = lazyre.New(`(?i)\b(?:chief|master)\b`)
 )
 
 // setOf returns the set that a file is part of; false if its name has no number of a step: one behind a word for it, or

@@ -85,14 +85,11 @@ func (p *ClusterRecord) Save() error {
 	if err != nil {
 		return errtext.Fault("encode the record of cluster %s: %w", p.Name, err)
 	}
-	fresh := false
-	if _, err := os.Stat(filepath.Join(dir, p.file())); errors.Is(err, os.ErrNotExist) {
-		fresh = true
-	}
+	_, known := os.Stat(filepath.Join(dir, p.file()))
 	if err := atomicfile.Write(filepath.Join(dir, p.file()), b); err != nil {
 		return err
 	}
-	if fresh {
+	if errors.Is(known, os.ErrNotExist) {
 		pruneHistory(dir)
 	}
 	return nil

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // Process identifies a process by its PID, which the system reuses, together with the boot of
@@ -35,8 +36,8 @@ func (p Process) Alive() bool {
 
 // Stopped returns whether that very process is stopped by a signal or a debugger.
 func (p Process) Stopped() bool {
-	state, start := statOf(p.PID)
-	return p.Alive() && start == p.Start && (state == "T" || state == "t")
+	stat, _ := proc.Read(p.PID)
+	return p.Alive() && stat.Started == p.Start && (stat.State == "T" || stat.State == "t")
 }
 
 // Kill ends that very process by SIGKILL and waits until it is gone, or ctx ends. One that is
@@ -79,31 +80,9 @@ func bootID() string {
 
 // startTime returns the start time of a process; 0 if it has ended or is a zombie.
 func startTime(pid int) uint64 {
-	state, start := statOf(pid)
-	if state == "Z" || state == "X" {
+	stat, _ := proc.Read(pid)
+	if stat.State == "Z" || stat.State == "X" {
 		return 0
 	}
-	return start
-}
-
-// statOf returns a process's state letter and the moment it was started; zero values for one
-// that is gone.
-func statOf(pid int) (state string, start uint64) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", 0
-	}
-	i := strings.LastIndexByte(string(b), ')')
-	if i < 0 {
-		return "", 0
-	}
-	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 20 {
-		return "", 0
-	}
-	start, err = strconv.ParseUint(f[19], 10, 64)
-	if err != nil {
-		return "", 0
-	}
-	return f[0], start
+	return stat.Started
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // HarmlessMessage is a message of TensorFlow's.
@@ -63,9 +65,7 @@ var messages = sync.OnceValue(func() []*regexp.Regexp {
 })
 
 // ownFrame is what faulthandler writes of a frame of tfcluster's Python, below which the program runs.
-var ownFrame = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^  File "(.*/python-[0-9a-f]+/tfcluster/\w+\.py|<frozen runpy>)", line \d+ in \w+`)
-})
+var ownFrame = lazyre.New(`^  File "(.*/python-[0-9a-f]+/tfcluster/\w+\.py|<frozen runpy>)", line \d+ in \w+`)
 
 // Harmless reports whether a line of a task's standard error is one of the messages, or a frame
 // of tfcluster's own where a task wrote what its threads are doing.

@@ -3,8 +3,8 @@
 package handshake
 
 import (
-	"container/list"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +38,7 @@ type Limiter struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	pending *list.List // of pendingConn, oldest first
-	at      map[net.Conn]*list.Element
+	pending []pendingConn // oldest first
 	freed   chan struct{} // cap 1
 }
 
@@ -51,26 +50,21 @@ type pendingConn struct {
 
 // NewLimiter returns a Limiter of so many connections, of which none is closed before it has the minimum age.
 func NewLimiter(limit int, minimum time.Duration) *Limiter {
-	return &Limiter{
-		limit: limit, minimum: minimum, pending: list.New(), at: map[net.Conn]*list.Element{}, freed: make(chan struct{}, 1),
-	}
+	return &Limiter{limit: limit, minimum: minimum, freed: make(chan struct{}, 1)}
 }
 
 // Pending returns the number of connections that have not authenticated.
 func (h *Limiter) Pending() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.pending.Len()
+	return len(h.pending)
 }
 
 // Done ends the counting of a connection that Accept of a listener has returned.
 func (h *Limiter) Done(conn net.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at := h.at[conn]; at != nil {
-		h.pending.Remove(at)
-		delete(h.at, conn)
-	}
+	h.pending = slices.DeleteFunc(h.pending, func(p pendingConn) bool { return p.conn == conn })
 	select {
 	case h.freed <- struct{}{}:
 	default:
@@ -98,17 +92,14 @@ func (h *Limiter) add(conn net.Conn, stop <-chan struct{}) {
 func (h *Limiter) tryAdd(conn net.Conn) (wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.pending.Len() >= h.limit {
-		at := h.pending.Front()
-		oldest := at.Value.(pendingConn)
-		if wait := h.minimum - time.Since(oldest.since); wait > 0 {
+	if len(h.pending) >= h.limit {
+		if wait := h.minimum - time.Since(h.pending[0].since); wait > 0 {
 			return wait
 		}
-		h.pending.Remove(at)
-		delete(h.at, oldest.conn)
-		_ = oldest.conn.Close() // its handshake fails
+		_ = h.pending[0].conn.Close() // its handshake fails
+		h.pending = slices.Delete(h.pending, 0, 1)
 	}
-	h.at[conn] = h.pending.PushBack(pendingConn{conn, time.Now()})
+	h.pending = append(h.pending, pendingConn{conn, time.Now()})
 	return 0
 }
 

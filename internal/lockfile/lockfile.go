@@ -4,6 +4,7 @@
 package lockfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -53,12 +54,9 @@ func Open(ctx context.Context, path string, mode Mode) (*os.File, error) {
 		if err == nil && IsCurrent(f) {
 			return f, nil
 		}
-		_ = f.Close() // nothing was written
-		if err != nil {
+		_ = f.Close()                                 // nothing was written
+		if err = cmp.Or(err, ctx.Err()); err != nil { // otherwise the path was replaced, perhaps again and again
 			return nil, err
-		}
-		if ctx.Err() != nil { // the path is replaced again and again
-			return nil, ctx.Err()
 		}
 	}
 }

@@ -140,10 +140,7 @@ func Marks(look func(pid int, mark func(marker string) string)) {
 
 // Mark returns a process's value of a marker; "" if it has none or cannot be read.
 func Mark(pid int, marker string) string {
-	environ, err := readEnviron(pid)
-	if err != nil {
-		return ""
-	}
+	environ, _ := readEnviron(pid) // fails for a process of another user, and for one that has ended
 	return variable(environ, marker)
 }
 

@@ -179,14 +179,10 @@ func (s *screen) put(r rune) {
 	case isControl(r):
 		return
 	}
-	for s.at > len(s.cells) {
+	for s.at >= len(s.cells) {
 		s.cells = append(s.cells, cell{r: ' '})
 	}
-	if s.at < len(s.cells) {
-		s.cells[s.at] = cell{r, s.now}
-	} else {
-		s.cells = append(s.cells, cell{r, s.now})
-	}
+	s.cells[s.at] = cell{r, s.now}
 	s.at++
 }
 
@@ -266,7 +262,10 @@ func (st style) with(params []string) style {
 		case n > 22 && n < 30:
 			st.on &^= 1 << (n - 20)
 		case n == 38 || n == 48:
-			length := map[string]int{"5": 3, "2": 5}[at(params, i+1)]
+			length := 0
+			if i+1 < len(params) {
+				length = map[string]int{"5": 3, "2": 5}[params[i+1]]
+			}
 			if length == 0 || i+length > len(params) {
 				return st
 			}
@@ -287,13 +286,6 @@ func (st style) with(params []string) style {
 		}
 	}
 	return st
-}
-
-func at(params []string, i int) string {
-	if i < len(params) {
-		return params[i]
-	}
-	return ""
 }
 
 // sgr is the sequence that sets the style from the default one.

@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tfcluster/tfcluster/internal/handshake"
@@ -69,20 +70,20 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxFrame, defaultMaxFrame)
-	setDefault(&o.MaxMessage, defaultMaxMessage)
-	setDefault(&o.MaxFrames, defaultMaxFrames)
-	setDefault(&o.MaxUntrusted, defaultUntrusted)
+	o.MaxFrame = cmp.Or(o.MaxFrame, defaultMaxFrame)
+	o.MaxMessage = cmp.Or(o.MaxMessage, defaultMaxMessage)
+	o.MaxFrames = cmp.Or(o.MaxFrames, defaultMaxFrames)
+	o.MaxUntrusted = cmp.Or(o.MaxUntrusted, defaultUntrusted)
 	if o.Untrusted == nil {
 		o.Untrusted = NewBudget(defaultBudget)
 	}
-	setDefault(&o.MaxPeers, defaultMaxPeers)
+	o.MaxPeers = cmp.Or(o.MaxPeers, defaultMaxPeers)
 	if o.Unauthenticated == nil {
 		o.Unauthenticated = handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
 	}
-	setDefault(&o.HandshakeTimeout, defaultHandshake)
-	setDefault(&o.QueueSoft, defaultQueueSoft)
-	setDefault(&o.QueueHard, defaultQueueHard)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, defaultHandshake)
+	o.QueueSoft = cmp.Or(o.QueueSoft, defaultQueueSoft)
+	o.QueueHard = cmp.Or(o.QueueHard, defaultQueueHard)
 	if o.Note == nil {
 		o.Note = func(Lost) Message { return nil }
 	}
@@ -90,10 +91,4 @@ func (o Options) withDefaults() Options {
 		o.Refused = func(string, error) {}
 	}
 	return o
-}
-
-func setDefault[T int | int64 | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
 }

@@ -107,11 +107,16 @@ func (q *queue) append(e entry) error {
 	}
 	q.entries = append(q.entries, e)
 	q.bytes += e.size
+	q.signal()
+	return nil
+}
+
+// signal wakes the taking goroutine. The caller holds mu.
+func (q *queue) signal() {
 	select {
 	case q.filled <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // drop counts m in the note at the end of the queue, if that is about the same request, or
@@ -132,10 +137,7 @@ func (q *queue) drop(m Message) {
 	q.entries = append(q.entries,
 		entry{lost: &Lost{First: first, Messages: 1, Bytes: m.Size()}, size: first.Size() + entryOverhead})
 	q.bytes += first.Size() + entryOverhead
-	select {
-	case q.filled <- struct{}{}:
-	default:
-	}
+	q.signal()
 }
 
 // sameHead reports whether a dropped message belongs to the same request and topic as the
@@ -165,10 +167,7 @@ func (q *queue) take(batch []entry, limit int64) []entry {
 	}
 	clear(q.entries[:n])
 	q.entries = q.entries[n:]
-	select {
-	case q.filled <- struct{}{}:
-	default:
-	}
+	q.signal()
 	return batch
 }
 

@@ -210,15 +210,12 @@ func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
 
 // complete sends completions. Among them are names of the notebook, for which it asks over the same connection.
 func (g *Gate) complete(c *caller, in *jsonlines.Reader, first *gateMessage) {
-	reader := make(chan struct{})
-	go func() { // ends with the connection
-		defer close(reader)
-		c.listen(in, func() {})
-	}()
+	var reader sync.WaitGroup
+	reader.Go(func() { c.listen(in, func() {}) }) // ends with the connection
 	found := g.session.Complete(g.ctx, first.Code, first.Cursor, c)
 	_ = c.send(map[string]any{"op": "done", "value": found}) // an error: the peer has closed the connection
 	_ = c.conn.Close()                                       // wakes the reader
-	<-reader
+	reader.Wait()
 }
 
 // command runs one magic or verb. Calls to Python's objects go over the same connection.
@@ -226,9 +223,8 @@ func (g *Gate) command(c *caller, in *jsonlines.Reader, first *gateMessage) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
 	out := &gateOutput{caller: c, interrupts: make(chan struct{}, 8), count: first.Count}
-	reader := make(chan struct{})
-	go func() { // ends with the connection, which serve's caller closes
-		defer close(reader)
+	var reader sync.WaitGroup
+	reader.Go(func() { // ends with the connection, which serve's caller closes
 		// After the caller's end its command ends, too; runs continue.
 		defer cancel()
 		c.listen(in, func() {
@@ -237,7 +233,7 @@ func (g *Gate) command(c *caller, in *jsonlines.Reader, first *gateMessage) {
 			default:
 			}
 		})
-	}()
+	})
 	var value result.Value
 	var err error
 	if first.Op == "magic" {
@@ -256,7 +252,7 @@ func (g *Gate) command(c *caller, in *jsonlines.Reader, first *gateMessage) {
 	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err).WithHelp(false)})
 	// Wakes the reader.
 	_ = c.conn.Close()
-	<-reader
+	reader.Wait()
 }
 
 // caller is one connection to the shim, with the calls that wait for an answer.
@@ -363,10 +359,9 @@ func (c *caller) gone() {
 // engine answers Python's Cluster.spark(). The answer may contain a token: it is sent to Python and never shown.
 func (g *Gate) engine(c *caller, first *gateMessage) {
 	value, err := g.session.EngineSession(g.ctx, first.Cluster)
+	answer := map[string]any{"op": "done", "value": value}
 	if err != nil {
-		// An error: the peer has closed the connection.
-		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)})
-		return
+		answer = map[string]any{"op": "done", "error": result.NewReport(err).WithHelp(false)}
 	}
-	_ = c.send(map[string]any{"op": "done", "value": value})
+	_ = c.send(answer) // an error: the peer has closed the connection
 }

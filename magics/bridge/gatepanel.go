@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"sync"
 
 	"github.com/tfcluster/tfcluster/internal/jsonlines"
 )
@@ -20,9 +21,8 @@ const panelBacklog = 16
 func (g *Gate) panel(c *caller, in *jsonlines.Reader) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	messages := make(chan json.RawMessage, panelBacklog)
-	reader := make(chan struct{})
-	go func() { // ends with the connection
-		defer close(reader)
+	var reader sync.WaitGroup
+	reader.Go(func() { // ends with the connection
 		defer cancel()
 		for {
 			var m json.RawMessage
@@ -35,10 +35,10 @@ func (g *Gate) panel(c *caller, in *jsonlines.Reader) {
 				return
 			}
 		}
-	}()
+	})
 	// An error of send: the peer has closed the connection, and reader ends.
 	g.panels.ServePanel(ctx, g, messages, func(m any) { _ = c.send(m) })
 	cancel()
 	_ = c.conn.Close() // wakes the reader
-	<-reader
+	reader.Wait()
 }

@@ -6,9 +6,8 @@ import (
 
 // script is the content of a cell that consists of magics alone.
 type script struct {
-	lines   []string // the text after %tfcluster, one entry per logical line
-	body    string   // of %%tfcluster
-	hasBody bool
+	lines []string // the text after %tfcluster, one entry per logical line
+	body  *string  // of %%tfcluster; nil: none
 }
 
 // magicName is the name of our magic, after %.
@@ -17,9 +16,8 @@ const magicName = "tfcluster"
 // readCell parses a cell in which every line is %tfcluster, blank or a comment, or which begins
 // with %%tfcluster. ok is false for any other cell, which is for Python.
 func readCell(code string) (script, bool) {
-	code = strings.ReplaceAll(code, "\r\n", "\n")
 	var s script
-	rest := code
+	rest := strings.ReplaceAll(code, "\r\n", "\n")
 	for rest != "" {
 		var line string
 		line, rest = logicalLine(rest)
@@ -28,9 +26,9 @@ func readCell(code string) (script, bool) {
 			continue
 		}
 		if after, ok := magicLine(text, "%%"); ok && len(s.lines) == 0 {
-			s.lines, s.body, s.hasBody = []string{after}, rest, true
-			if strings.HasSuffix(strings.TrimSpace(after), "?") && strings.TrimSpace(rest) == "" {
-				s.hasBody = false
+			s.lines = []string{after}
+			if !strings.HasSuffix(strings.TrimSpace(after), "?") || strings.TrimSpace(rest) != "" {
+				s.body = &rest
 			}
 			return s, true
 		}

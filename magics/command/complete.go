@@ -1,13 +1,12 @@
 package command
 
 import (
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // Completion is the candidates for the text between two positions of a cell, in code
@@ -41,14 +40,13 @@ func (t *Table) Complete(code string, cursor int, shell bool, source Source) *Co
 	}
 	word := before[strings.LastIndexAny(before, " \t\n")+1:]
 	head := strings.Fields(before[:len(before)-len(word)])
-	c := &completer{table: t, shell: shell, source: source, word: word}
-	found := c.find(head)
 	prefix := word
 	if i := strings.LastIndexByte(word, '='); i >= 0 && strings.HasPrefix(word, "--") {
 		prefix = word[i+1:]
 	}
+	c := &completer{table: t, shell: shell, source: source, word: word, prefix: prefix}
 	var matches []string
-	for _, m := range found {
+	for _, m := range c.find(head) {
 		if strings.HasPrefix(m, prefix) && !slices.Contains(matches, m) {
 			matches = append(matches, m)
 		}
@@ -70,8 +68,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 	}
 	start := 0
 	for {
-		var l string
-		l, _ = logicalLine(code[start:])
+		l, _ := logicalLine(code[start:])
 		if end := start + len(l); at <= end || end >= len(code) {
 			text := strings.TrimLeft(code[start:min(at, len(code))], " \t")
 			text = text[len(assignment().FindString(text)):]
@@ -88,9 +85,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 }
 
 // assignment matches the part before a magic whose value is assigned: run = %tfcluster wait.
-var assignment = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
-})
+var assignment = lazyre.New(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
 
 // completer finds candidates for one word.
 type completer struct {
@@ -98,6 +93,7 @@ type completer struct {
 	shell  bool
 	source Source
 	word   string
+	prefix string // the word, or of --option=value the value
 }
 
 func (c *completer) find(head []string) []string {
@@ -229,10 +225,4 @@ func (c *completer) words(v *Verb) []string {
 }
 
 // paths returns the files and folders that begin with the word, or with the value in it.
-func (c *completer) paths() []string {
-	word := c.word
-	if i := strings.LastIndexByte(word, '='); i >= 0 && strings.HasPrefix(word, "--") {
-		word = word[i+1:]
-	}
-	return c.source.Paths(word)
-}
+func (c *completer) paths() []string { return c.source.Paths(c.prefix) }

@@ -10,19 +10,16 @@ import (
 func (t *Table) Inspect(code string, cursor int, shell bool) map[string]any {
 	before, ok := magicAt(code, wordEnd(code, cursor))
 	if !ok {
-		text := strings.TrimSpace(code)
-		if after, mine := magicLine(text, "%"); mine && strings.Trim(after, "? ") == "" {
-			return map[string]any{"text/plain": t.Usage(shell)}
+		after, mine := magicLine(strings.TrimSpace(code), "%")
+		if !mine || strings.Trim(after, "? ") != "" {
+			return nil
 		}
-		return nil
 	}
-	words := strings.Fields(before)
-	if len(words) == 0 {
-		return map[string]any{"text/plain": t.Usage(shell)}
-	}
-	text, err := t.VerbUsage(strings.TrimRight(words[0], "?"), shell)
-	if err != nil {
-		return map[string]any{"text/plain": t.Usage(shell)}
+	text := t.Usage(shell)
+	if words := strings.Fields(before); len(words) > 0 {
+		if usage, err := t.VerbUsage(strings.TrimRight(words[0], "?"), shell); err == nil {
+			text = usage
+		}
 	}
 	return map[string]any{"text/plain": text}
 }

@@ -67,11 +67,8 @@ func lex(line string, expand bool) ([]word, error) {
 }
 
 func (l *lexer) comment() {
-	if i := strings.IndexByte(l.in[l.at:], '\n'); i >= 0 {
-		l.at += i
-		return
-	}
-	l.at = len(l.in)
+	line, _, _ := strings.Cut(l.in[l.at:], "\n")
+	l.at += len(line)
 }
 
 func (l *lexer) begin() {

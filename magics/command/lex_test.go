@@ -10,7 +10,8 @@ import (
 func TestCellMagic(t *testing.T) {
 	t.Parallel()
 	cell, ok := readCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
-	if !ok || cell.body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
+	if !ok || cell.body == nil || *cell.body != "line 1\n\n  line 2\n" ||
+		strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
 		t.Errorf("a cell magic over two lines is %+v, %v", cell, ok)
 	}
 }

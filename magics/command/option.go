@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -91,36 +92,14 @@ func (o *Option) usage() string {
 }
 
 func (o *Option) meta() string {
-	switch {
-	case o.Meta != "":
-		return o.Meta
-	case len(o.Choices) > 0:
-		return strings.Join(o.Choices, "|")
-	}
-	switch o.Kind {
-	case KindCount, KindNumber, KindRun:
-		return "N"
-	case KindSize:
-		return "SIZE"
-	case KindDuration, KindIdle, KindSince:
-		return "T"
-	case KindKeyValue:
-		return "K=V"
-	case KindEnv:
-		return "K=V|K"
-	case KindRoleCount:
-		return "ROLE=N"
-	case KindRoles:
-		return "ROLE,…"
-	case KindTask, KindShow:
-		return "TASK"
-	case KindPath:
-		return "PATH"
-	case KindPattern:
-		return "RE"
-	default:
-		return "NAME"
-	}
+	return cmp.Or(o.Meta, strings.Join(o.Choices, "|"), metas[o.Kind], "NAME")
+}
+
+// metas are the placeholders of values that are not names.
+var metas = map[Kind]string{
+	KindCount: "N", KindNumber: "N", KindRun: "N", KindSize: "SIZE", KindDuration: "T", KindIdle: "T", KindSince: "T",
+	KindKeyValue: "K=V", KindEnv: "K=V|K", KindRoleCount: "ROLE=N", KindRoles: "ROLE,…",
+	KindTask: "TASK", KindShow: "TASK", KindPath: "PATH", KindPattern: "RE",
 }
 
 // Operand is the type of a verb's words, for completion.

@@ -53,17 +53,13 @@ type token struct {
 	quoted bool
 }
 
-func plainTokens(words []string) []token {
-	tokens := make([]token, len(words))
-	for i, w := range words {
-		tokens[i] = token{text: w}
-	}
-	return tokens
-}
-
 // Argv parses the words of a command without expansion. shell: it is from the command line.
 func (t *Table) Argv(words []string, shell bool) (*Command, error) {
-	return t.parse(plainTokens(words), nil, shell)
+	tokens := make([]token, len(words))
+	for i, w := range words {
+		tokens[i].text = w
+	}
+	return t.parse(tokens, nil, shell)
 }
 
 // parse parses the words of a line. shell: it is from the command line, which has other verbs.
@@ -213,7 +209,8 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 	case o.Bare != "" && !hasValue:
 		given = o.Bare
 		if b.at < len(b.tokens) {
-			if next := b.tokens[b.at].text; o.takes(next) {
+			next := b.tokens[b.at].text
+			if _, err := o.read(next); err == nil {
 				return Usagef(b.Verb, "--%s %s: write --%s=%s, without a space", name, next, name, next)
 			}
 		}

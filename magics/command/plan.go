@@ -34,13 +34,9 @@ func (t *Table) Read(code string) *Plan {
 	if !ok {
 		return nil
 	}
-	var body *string
-	if cell.hasBody {
-		body = &cell.body
-	}
 	p := &Plan{Now: true, Hint: true}
 	for _, text := range cell.lines {
-		l := t.Line(text, body)
+		l := t.Line(text, cell.body)
 		p.Now, p.Hint = p.Now && l.now, p.Hint && l.hint
 		p.Lines = append(p.Lines, l)
 	}

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // Value is the parsed value of an option.
@@ -86,12 +86,6 @@ func (o *Option) read(given string) (Value, error) {
 	return v, err
 }
 
-// takes reports whether a text is a value of an option.
-func (o *Option) takes(text string) bool {
-	_, err := o.read(text)
-	return err == nil
-}
-
 func readCount(s string, low, high int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < low || n > high {
@@ -108,9 +102,7 @@ func readNumber(s string, high float64) (float64, error) {
 	return f, nil
 }
 
-var sizePattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
-})
+var sizePattern = lazyre.New(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
 
 // maxSize is the maximum size; more than a petabyte is a typing error.
 const maxSize = 1 << 50
@@ -122,11 +114,7 @@ func ParseSize(s string) (int64, error) {
 		return 0, fmt.Errorf("want a size like 512m or 4g, not %q", Shorten(s, 40))
 	}
 	f, err := strconv.ParseFloat(m[1], 64)
-	shift := 10 * (1 + strings.Index("kmgt", m[2]))
-	if m[2] == "" {
-		shift = 0
-	}
-	f = math.Ldexp(f, shift)
+	f = math.Ldexp(f, map[string]int{"k": 10, "m": 20, "g": 30, "t": 40}[m[2]])
 	switch {
 	case err != nil || f > maxSize:
 		return 0, fmt.Errorf("%s is more than the maximum of 1024t: want a size like 512m or 4g", Shorten(s, 40))
@@ -177,15 +165,13 @@ func ParseSince(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	for _, layout := range []string{"15:04:05", "15:04"} {
-		t, err := time.ParseInLocation(layout, s, now.Location())
-		if err != nil {
-			continue
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+			if t.After(now) {
+				t = t.AddDate(0, 0, -1)
+			}
+			return t, nil
 		}
-		t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
-		if t.After(now) {
-			t = t.AddDate(0, 0, -1)
-		}
-		return t, nil
 	}
 	return time.Time{}, fmt.Errorf("want a duration back (10m), a time (14:30) or a date, not %q", Shorten(s, 40))
 }
@@ -297,11 +283,10 @@ func (c *Command) Set(name string, texts []string, source string) error {
 
 // Name uses the only word of the command as the name of the cluster.
 func (c *Command) Name(given string) error {
-	v, err := c.Verb.Option("cluster").read(given)
-	if err != nil {
+	if _, err := c.Verb.Option("cluster").read(given); err != nil {
 		return Usagef(c.Verb, "%v", err)
 	}
-	c.Values["cluster"] = []Value{v}
+	c.Means(given)
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package feeding
 
-import "sync"
+import (
+	"maps"
+	"sync"
+)
 
 // Detached has, for each cluster, the feed that continues after the end of its command. The zero value has none.
 type Detached struct {
@@ -33,9 +36,5 @@ func (d *Detached) Of(cluster string, run int32) *Client {
 func (d *Detached) Drop(f *Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for cluster, each := range d.feeds {
-		if each == f {
-			delete(d.feeds, cluster)
-		}
-	}
+	maps.DeleteFunc(d.feeds, func(_ string, each *Client) bool { return each == f })
 }

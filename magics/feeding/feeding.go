@@ -155,14 +155,14 @@ var errAgain = errors.New("the tasks are started again")
 // again begins the feed again, after the readers of the source have ended.
 func (f *Client) again(ctx context.Context) (*clusterpb.FeedUpdate, error) {
 	f.cancel()
-	f.shown.setProgress(nil)
+	f.shown.progress.set(nil)
 	var ended bool
 	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_again", map[string]any{"id": f.id}, &ended); err != nil {
 		return nil, f.unread(" again to the tasks that were restarted", err)
 	}
 	f.begun.Again = true
-	defer f.shown.setWaiting("")
-	return f.begin(ctx, f.shown.setWaiting)
+	defer f.shown.waiting.set("")
+	return f.begin(ctx, f.shown.waiting.set)
 }
 
 // failure returns the reason for which the driver gave a feed up; nil if it did not.
@@ -212,7 +212,7 @@ func (f *Client) receive(stop chan<- struct{}) error {
 		if err != nil {
 			return fmt.Errorf("the connection that feeds %s broke: %w", f.request.Data, f.cluster.Explain(err))
 		}
-		f.shown.setProgress(u.GetProgress())
+		f.shown.progress.set(u.GetProgress())
 		if u.GetStop() && !stopped {
 			stopped = true
 			close(stop)
@@ -272,7 +272,7 @@ func (f *Client) watch(ctx context.Context, updates <-chan error, stop <-chan st
 			if a.err != nil {
 				return f.unread(" to its end", a.err)
 			}
-			f.shown.setNaN(state.NaN)
+			f.shown.nan.set(state.NaN)
 			for ; reported < len(state.Fed); reported++ {
 				last := reported == f.request.Epochs-1
 				if err := f.stream.Send(

@@ -8,29 +8,27 @@ import (
 
 // shown is the state of a feed for the cell that shows it.
 type shown struct {
-	mu sync.Mutex
-	// guarded by mu
-	progress *clusterpb.FeedProgress
-	waiting  string           // what the feed waits for before it begins again
-	nan      map[string]int64 // the NaN of each column, in the last epoch that was delivered
+	progress shared[*clusterpb.FeedProgress]
+	waiting  shared[string]           // what the feed waits for before it begins again
+	nan      shared[map[string]int64] // the NaN of each column, in the last epoch that was delivered
 }
 
-func (s *shown) setProgress(p *clusterpb.FeedProgress) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.progress = p
+// shared is a value that any goroutine may set and read.
+type shared[T any] struct {
+	mu    sync.Mutex
+	value T
 }
 
-func (s *shown) setWaiting(what string) {
+func (s *shared[T]) set(value T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = what
+	s.value = value
 }
 
-func (s *shown) setNaN(nan map[string]int64) {
+func (s *shared[T]) get() T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nan = nan
+	return s.value
 }
 
 // Progress returns the progress of the feed; nil before its beginning, and for a nil Feed.
@@ -38,9 +36,7 @@ func (f *Client) Progress() *clusterpb.FeedProgress {
 	if f == nil {
 		return nil
 	}
-	f.shown.mu.Lock()
-	defer f.shown.mu.Unlock()
-	return f.shown.progress
+	return f.shown.progress.get()
 }
 
 // Waiting returns what the feed waits for before it begins again; "" while it delivers, and for a nil Feed.
@@ -48,9 +44,7 @@ func (f *Client) Waiting() string {
 	if f == nil {
 		return ""
 	}
-	f.shown.mu.Lock()
-	defer f.shown.mu.Unlock()
-	return f.shown.waiting
+	return f.shown.waiting.get()
 }
 
 // NaN returns the number of NaN of each column, in the last epoch that was delivered; nil for a nil Feed.
@@ -58,7 +52,5 @@ func (f *Client) NaN() map[string]int64 {
 	if f == nil {
 		return nil
 	}
-	f.shown.mu.Lock()
-	defer f.shown.mu.Unlock()
-	return f.shown.nan
+	return f.shown.nan.get()
 }

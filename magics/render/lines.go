@@ -19,9 +19,9 @@ type Printer struct {
 	// from are the options with which logs shows these lines: of which cluster, of which run.
 	from string
 
-	oneStream bool // all lines go to standard output
-	cell      bool // harmless lines too
-	raw       bool // harmless lines are not dimmed
+	OneStream bool // all lines go to standard output
+	Cell      bool // harmless lines too, because a notebook's front end shows standard error in red
+	Raw       bool // harmless lines are not dimmed
 
 	stderr bool // of text
 	text   strings.Builder
@@ -34,25 +34,6 @@ type Printer struct {
 // writes a command as the user types it.
 func NewPrinter(out Writer, say func(string) string, limit int) *Printer {
 	return &Printer{out: out, say: say, short: logstore.Shortener{Limit: limit}}
-}
-
-// OneStream makes the printer write all lines to standard output.
-func (p *Printer) OneStream() *Printer {
-	p.oneStream = true
-	return p
-}
-
-// Cell makes the printer write harmless lines to standard output, as a notebook's front end shows
-// standard error in red.
-func (p *Printer) Cell() *Printer {
-	p.cell = true
-	return p
-}
-
-// Raw makes the printer show harmless lines like others.
-func (p *Printer) Raw() *Printer {
-	p.raw = true
-	return p
 }
 
 // Shows sets whose lines follow, for the hints that name the command which shows all of them.
@@ -135,8 +116,8 @@ func (p *Printer) line(l *clusterpb.Line) {
 		return
 	}
 	stderr, text := p.toStderr(l), p.textOf(l)
-	if l.GetStream() == clusterpb.Line_STDERR && !p.raw && errtext.Harmless(l.GetText()) {
-		stderr, text = stderr && !p.cell, dim+text+undim
+	if l.GetStream() == clusterpb.Line_STDERR && !p.Raw && errtext.Harmless(l.GetText()) {
+		stderr, text = stderr && !p.Cell, dim+text+undim
 	}
 	p.Put(stderr, text+"\n")
 }
@@ -145,7 +126,7 @@ func (p *Printer) line(l *clusterpb.Line) {
 const dim, undim = "\x1b[38;5;244m", "\x1b[0m"
 
 func (p *Printer) toStderr(l *clusterpb.Line) bool {
-	return l.GetStream() == clusterpb.Line_STDERR && !p.oneStream
+	return l.GetStream() == clusterpb.Line_STDERR && !p.OneStream
 }
 
 // textOf is a line as it is shown, without its end.

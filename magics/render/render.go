@@ -67,21 +67,15 @@ const (
 	ToneFaint
 )
 
-// Style of a tone: colours readable on white and on black.
-func (t Tone) Style() template.CSS {
-	switch t {
-	case ToneGood:
-		return "color:#2e9e4f"
-	case ToneBad:
-		return "color:#e0483e;font-weight:600"
-	case ToneBusy:
-		return "color:#b98300"
-	case ToneFaint:
-		return "opacity:.65"
-	default:
-		return ""
-	}
+var toneStyles = [...]template.CSS{
+	ToneGood:  "color:#2e9e4f",
+	ToneBad:   "color:#e0483e;font-weight:600",
+	ToneBusy:  "color:#b98300",
+	ToneFaint: "opacity:.65",
 }
+
+// Style of a tone: colours readable on white and on black.
+func (t Tone) Style() template.CSS { return toneStyles[t] }
 
 // Row is cells without a tone.
 func Row(texts ...string) []Cell {

@@ -16,12 +16,7 @@ func ExecutorRows(executors []*clusterpb.ExecutorStatus) Table {
 	t := Table{Head: []string{"executor", "task", "host", "state", "gpu", "python", "why"}}
 	sorted := slices.Clone(executors)
 	slices.SortStableFunc(sorted, func(a, b *clusterpb.ExecutorStatus) int {
-		x, xerr := cluster.ParseTask(a.GetTask())
-		y, yerr := cluster.ParseTask(b.GetTask())
-		if xerr != nil || yerr != nil {
-			return strings.Compare(a.GetTask(), b.GetTask())
-		}
-		return cluster.CompareTasks(x, y)
+		return cluster.CompareTaskNames(a.GetTask(), b.GetTask())
 	})
 	const most = 40
 	hidden := 0
@@ -95,12 +90,7 @@ func pythonText(p *clusterpb.Python) string {
 
 // Reservation is how a reservation stands.
 func Reservation(name string, roles []*clusterpb.Role, u *clusterpb.ReserveUpdate) Bundle {
-	ready := 0
-	for _, x := range u.GetExecutors() {
-		if x.GetState() == "ready" {
-			ready++
-		}
-	}
+	ready := countReady(u.GetExecutors())
 	title := fmt.Sprintf("cluster %s: %s · %d ready · %s", name, cluster.Describe(roles), ready, Clock(u.GetSeconds()))
 	b := Title(title).Table(ExecutorRows(u.GetExecutors()))
 	if w := u.GetWaiting(); w != "" && !u.GetReady() {
@@ -157,12 +147,7 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 
 // StateWords is a cluster's state, with the number of executors that are ready where some are not.
 func StateWords(st *clusterpb.ClusterStatus) string {
-	ready, all := 0, len(st.GetExecutors())
-	for _, x := range st.GetExecutors() {
-		if x.GetState() == "ready" {
-			ready++
-		}
-	}
+	ready, all := countReady(st.GetExecutors()), len(st.GetExecutors())
 	switch {
 	case ready == all:
 		return st.GetState()
@@ -170,6 +155,16 @@ func StateWords(st *clusterpb.ClusterStatus) string {
 		return fmt.Sprintf("%d of %d ready", ready, all)
 	}
 	return fmt.Sprintf("%s, %d of %d ready", st.GetState(), ready, all)
+}
+
+func countReady(executors []*clusterpb.ExecutorStatus) int {
+	ready := 0
+	for _, x := range executors {
+		if x.GetState() == "ready" {
+			ready++
+		}
+	}
+	return ready
 }
 
 // noteLine is a note of the past in one line, with its time and run.

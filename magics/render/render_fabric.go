@@ -110,8 +110,5 @@ func chosenRows(executors []*clusterpb.ExecutorFabric) Table {
 				strings.Join(c.GetPaths(), " ")))
 		}
 	}
-	if len(t.Rows) == 0 {
-		return t
-	}
 	return t.Drop()
 }

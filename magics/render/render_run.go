@@ -45,18 +45,6 @@ func runTone(state string) Tone {
 	}
 }
 
-// done is how much of the run is over, from 0 to 1, or -1 where it is not known.
-func done(p *clusterpb.Report, step int64) float64 {
-	total, at := float64(p.GetTotalSteps()), float64(step)
-	if total > 0 {
-		return math.Min(1, at/total)
-	}
-	if p.GetTotalEpochs() > 0 && p.GetEpoch() > 0 {
-		return math.Min(1, float64(p.GetEpoch()-1)/float64(p.GetTotalEpochs()))
-	}
-	return -1
-}
-
 // ProgressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left". The step is
 // the slowest task's.
 func ProgressText(st *clusterpb.RunStatus) string {
@@ -129,7 +117,10 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 		b = b.Table(t)
 	}
 	if f := st.GetFailure(); f != nil {
-		b = b.Append(failureView(f))
+		b = b.line(f.GetSummary(), ToneBad)
+		if detail := FailureDetail(f); len(detail) > 0 {
+			b = b.Code(detail...)
+		}
 	}
 	return b
 }
@@ -261,27 +252,14 @@ func taskState(x *clusterpb.TaskStatus) string {
 	}
 }
 
-// failureView is a failure in full.
-func failureView(f *clusterpb.Failure) Bundle {
-	b := Bundle{}.line(f.GetSummary(), ToneBad)
-	if detail := FailureDetail(f); len(detail) > 0 {
-		b = b.Code(detail...)
-	}
-	return b
-}
-
 // Summary is what wait leaves behind: the run, and where its results are.
 func Summary(st *clusterpb.RunStatus) Bundle {
 	b := RunView(WithoutFailure(st))
-	var lines []string
 	if r := st.GetResult().GetRepr(); r != "" && st.GetState() == "finished" {
-		lines = append(lines, "result "+command.Shorten(strings.ReplaceAll(r, "\n", " "), 200))
+		b = b.Faint("result " + command.Shorten(strings.ReplaceAll(r, "\n", " "), 200))
 	}
 	if st.GetDir() != "" {
-		lines = append(lines, "results: "+st.GetDir())
-	}
-	for _, l := range lines {
-		b = b.Faint(l)
+		b = b.Faint("results: " + st.GetDir())
 	}
 	return b
 }
@@ -350,8 +328,14 @@ func leaseText(id, state string) string {
 
 // Share returns how much of a run is over, from 0 to 1; -1 if that is not known.
 func Share(st *clusterpb.RunStatus) float64 {
-	if st.GetState() == "finished" {
+	p := st.GetProgress()
+	switch {
+	case st.GetState() == "finished":
 		return 1
+	case p.GetTotalSteps() > 0:
+		return math.Min(1, float64(paceOf(st).slowest)/float64(p.GetTotalSteps()))
+	case p.GetTotalEpochs() > 0 && p.GetEpoch() > 0:
+		return math.Min(1, float64(p.GetEpoch()-1)/float64(p.GetTotalEpochs()))
 	}
-	return done(st.GetProgress(), paceOf(st).slowest)
+	return -1
 }

@@ -86,7 +86,7 @@ type idleThreads struct {
 func foldThreads(snapshots []*clusterpb.Snapshot, all bool) ([]*threads, idleThreads) {
 	idle := idleThreads{names: map[string]bool{}}
 	groups := map[string]*threads{}
-	var order []*threads
+	var main, others []*threads
 	for _, s := range snapshots {
 		for _, t := range s.GetThreads() {
 			if !t.GetMain() && len(t.GetFrames()) == 0 {
@@ -108,21 +108,16 @@ func foldThreads(snapshots []*clusterpb.Snapshot, all bool) ([]*threads, idleThr
 					first: t, problem: problem, names: map[string]bool{}, channels: map[string]bool{}, least: t.GetCpuPercent(),
 				}
 				groups[key] = g
-				order = append(order, g)
+				if t.GetMain() {
+					main = append(main, g)
+				} else {
+					others = append(others, g)
+				}
 			}
 			g.add(s.GetTask(), t)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b *threads) int {
-		rank := func(g *threads) int {
-			if g.first.GetMain() {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
-	})
-	return order, idle
+	return slices.Concat(main, others), idle
 }
 
 // waits returns whether a thread waits, or its state is unknown, in code that is not the program's.

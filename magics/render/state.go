@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -37,9 +38,5 @@ func ClusterWords(st *clusterpb.ClusterStatus) string {
 
 // Active is whether a run's tasks may still be there.
 func Active(r *clusterpb.RunStatus) bool {
-	switch r.GetState() {
-	case "starting", "waiting", "running", "stopping", "restarting":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"starting", "waiting", "running", "stopping", "restarting"}, r.GetState())
 }

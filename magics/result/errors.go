@@ -126,20 +126,11 @@ func failureCode(f *clusterpb.Failure) int {
 	case f.GetSignal() > 0:
 		return 128 + int(f.GetSignal())
 	}
-	switch f.GetKind() {
-	case "usage":
-		return 2
-	case "engine":
-		return 69
-	case "timeout":
-		return 75
-	case "run_timeout":
-		return 124
-	case "canceled":
-		return 130
-	}
-	return 1
+	return max(1, kindCodes[f.GetKind()])
 }
+
+// kindCodes are the exit codes for kinds of failures; any other kind has 1.
+var kindCodes = map[string]int{"usage": 2, "engine": 69, "timeout": 75, "run_timeout": 124, "canceled": 130}
 
 // brokenTransport are words by which gRPC's own messages differ from the driver's.
 var brokenTransport = [...]string{

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
@@ -49,13 +49,7 @@ func (s *State) AddBoard(id string, b Board) {
 func (s *State) Boards(cluster string) []Board {
 	s.boards.mu.Lock()
 	defer s.boards.mu.Unlock()
-	var of []Board
-	for _, b := range s.boards.shown {
-		if b.Cluster == cluster {
-			of = append(of, b)
-		}
-	}
-	return of
+	return slices.DeleteFunc(slices.Clone(s.boards.shown), func(b Board) bool { return b.Cluster != cluster })
 }
 
 // forget removes the cells that show a cluster's TensorBoard.
@@ -73,12 +67,8 @@ func (b *boards) find(id string) (Board, bool) {
 }
 
 var (
-	boardID = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-	})
-	boardBase = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
-	})
+	boardID   = lazyre.New(`^[A-Za-z0-9._-]{1,128}$`)
+	boardBase = lazyre.New(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
 )
 
 // FindBoard opens a TensorBoard and returns its path below the Jupyter server's base URL, and

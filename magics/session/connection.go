@@ -72,11 +72,9 @@ func (c Connection) ended() bool {
 
 // lost reports whether the call may have failed because of the connection.
 func (c Connection) lost() bool {
-	switch status.Code(c.Err) {
-	case codes.Unavailable, codes.Aborted:
-		return true
-	}
-	return result.Broken(c.Err) || errors.Is(c.Err, client.ErrNoDriver) || errors.Is(c.Err, os.ErrNotExist)
+	code := status.Code(c.Err)
+	return code == codes.Unavailable || code == codes.Aborted || result.Broken(c.Err) ||
+		errors.Is(c.Err, client.ErrNoDriver) || errors.Is(c.Err, os.ErrNotExist)
 }
 
 // timedOut reports whether the driver did not answer although it was connected.
@@ -209,17 +207,7 @@ func (s *State) connection(name string, err error) Connection {
 			c.Info = &infos[i]
 		}
 	}
-	if s.Options.History == nil {
-		return c
-	}
-	if pasts, perr := s.Options.History.Clusters(); perr == nil {
-		for _, p := range slices.Backward(pasts) {
-			if p.Name == name {
-				c.Record = p
-				break
-			}
-		}
-	}
+	c.Record = s.newestPast(func(p *state.ClusterRecord) bool { return p.Name == name })
 	return c
 }
 

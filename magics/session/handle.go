@@ -97,9 +97,7 @@ func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 
 func (m *Handle) close() {
 	m.drop()
-	if c, ok := m.Client.(io.Closer); ok {
-		_ = c.Close() // an error changes nothing: the connection is not used again
-	}
+	closeClient(m.Client)
 }
 
 // Hold registers the session as a client of the cluster, which stops its idle timer. Verbs that
@@ -116,15 +114,10 @@ func (m *Handle) Held() bool { return m.held.Load() }
 // hold keeps the presence stream open until ctx or the driver ends.
 func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
 	stream, err := client.Hold(ctx)
-	if err != nil {
-		return // the next call returns the reason
+	if err == nil {
+		err = stream.Send(&clusterpb.HoldRequest{Client: who})
 	}
-	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
-		return
-	}
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return
-		}
+	for err == nil { // the next call returns the reason
+		_, err = stream.Recv()
 	}
 }

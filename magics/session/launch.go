@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -75,12 +76,8 @@ func (s *State) freeName(ctx context.Context, backend string, first int) (string
 	if err != nil {
 		return "", 0, err
 	}
-	used := map[string]bool{}
-	for _, i := range infos {
-		used[i.Name] = true
-	}
 	for n := first; ; n++ {
-		if name := backend + "-" + strconv.Itoa(n); !used[name] {
+		if name := backend + "-" + strconv.Itoa(n); !hasName(infos, name) {
 			return name, n, nil
 		}
 	}
@@ -88,13 +85,9 @@ func (s *State) freeName(ctx context.Context, backend string, first int) (string
 
 func (s *State) taken(ctx context.Context, name string) bool {
 	infos, err := s.Options.Connector.List(ctx)
-	if err != nil {
-		return false
-	}
-	for _, i := range infos {
-		if i.Name == name {
-			return true
-		}
-	}
-	return false
+	return err == nil && hasName(infos, name)
+}
+
+func hasName(infos []ClusterInfo, name string) bool {
+	return slices.ContainsFunc(infos, func(i ClusterInfo) bool { return i.Name == name })
 }

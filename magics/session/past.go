@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord 
 	if _, usage := errors.AsType[*command.UsageError](err); usage {
 		return nil
 	}
-	name := c.Text("cluster")
-	if name == "" {
-		name = s.LastName()
-	}
+	name := cmp.Or(c.Text("cluster"), s.LastName())
 	// A name may also mean a cluster whose driver does not answer.
 	return s.newestPast(func(p *state.ClusterRecord) bool {
 		return name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name ||

@@ -94,13 +94,6 @@ func (s *State) Announcement(ctx context.Context) string {
 	return text
 }
 
-// PrintAnnouncement prints the announcement into the first cell. attach prints it itself.
-func (s *State) PrintAnnouncement(ctx context.Context, out render.Output) {
-	if text := s.Announcement(ctx); text != "" {
-		out.Stdout(text)
-	}
-}
-
 // ShortStatus returns the state of a live cluster in a few words.
 func (s *State) ShortStatus(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, quickTimeout)

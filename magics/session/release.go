@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,15 +29,13 @@ func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool)
 		}
 		err = m.Explain(serr)
 	}
-	name := c.Text("cluster")
-	switch {
-	case m != nil:
+	name := cmp.Or(c.Text("cluster"), s.LastName())
+	if m != nil {
 		name = m.Name
-	case name == "":
-		if name = s.LastName(); name == "" {
-			if name = s.onlyOne(ctx); name == "" {
-				return nil, err
-			}
+	}
+	if name == "" {
+		if name = s.onlyOne(ctx); name == "" {
+			return nil, err
 		}
 	}
 	rctx, cancel := context.WithTimeout(ctx, RecoverTimeout)

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -243,10 +245,7 @@ func (s *State) Go(work func()) { s.holds.Go(work) }
 // Pick returns the cluster that a command means: -c, otherwise the current one, otherwise the
 // only live one.
 func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
-	name := c.Text("cluster")
-	if name == "" {
-		name = s.LastName()
-	}
+	name := cmp.Or(c.Text("cluster"), s.LastName())
 	if name != "" {
 		return s.Reach(ctx, name)
 	}
@@ -304,12 +303,8 @@ const (
 // Names returns the names of the clusters for completion, those of the session first.
 func (s *State) Names(ctx context.Context) []string {
 	s.mu.Lock()
-	var names []string
-	for n := range s.clusters {
-		names = append(names, n)
-	}
+	names := slices.Sorted(maps.Keys(s.clusters))
 	s.mu.Unlock()
-	slices.Sort(names)
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
 		return names

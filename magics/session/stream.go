@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -43,22 +45,28 @@ func Receive[T any](recv func() (T, error)) (values <-chan Received[T], stop fun
 // the driver, the call is repeated. One goroutine uses it.
 type Stream[T any] struct {
 	Handle  *Handle // of the current driver
-	Updates <-chan Received[T]
+	Updates <-chan Received[*T]
 
 	out    render.Output
-	open   func(context.Context, clusterpb.ControlClient) (func() (T, error), error)
+	open   func(context.Context, clusterpb.ControlClient) (grpc.ServerStreamingClient[T], error)
 	ctx    context.Context // of the calls; Close ends it
 	cancel context.CancelFunc
 	stop   func()
 	told   bool // the restart was reported
 }
 
-// OpenStream calls a cluster's driver by open, which returns the receive function. A restart of
-// the driver is reported on out.
-func OpenStream[T any](ctx context.Context, m *Handle, out render.Output,
-	open func(context.Context, clusterpb.ControlClient) (func() (T, error), error),
+// OpenStream sends a request to a cluster's driver by call, a method of its client. A restart of the driver is reported
+// on out. Each repeated call sends the request as it is then.
+func OpenStream[Request, T any](
+	ctx context.Context, m *Handle, out render.Output, req *Request,
+	call func(
+		clusterpb.ControlClient, context.Context, *Request, ...grpc.CallOption,
+	) (grpc.ServerStreamingClient[T], error),
 ) *Stream[T] {
-	s := &Stream[T]{Handle: m, out: out, open: open}
+	s := &Stream[T]{Handle: m, out: out}
+	s.open = func(ctx context.Context, c clusterpb.ControlClient) (grpc.ServerStreamingClient[T], error) {
+		return call(c, ctx, req)
+	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.begin(0)
 	return s
@@ -66,21 +74,20 @@ func OpenStream[T any](ctx context.Context, m *Handle, out render.Output,
 
 // begin calls the driver after a pause. An error of the call is sent like a stream's end.
 func (s *Stream[T]) begin(pause time.Duration) {
-	var recv func() (T, error)
-	s.Updates, s.stop = Receive(func() (T, error) {
-		if recv == nil {
-			var none T
+	var stream grpc.ServerStreamingClient[T]
+	s.Updates, s.stop = Receive(func() (*T, error) {
+		if stream == nil {
 			select {
 			case <-s.ctx.Done():
-				return none, s.ctx.Err()
+				return nil, s.ctx.Err()
 			case <-time.After(pause):
 			}
 			var err error
-			if recv, err = s.open(s.ctx, s.Handle.Client); err != nil {
-				return none, err
+			if stream, err = s.open(s.ctx, s.Handle.Client); err != nil {
+				return nil, err
 			}
 		}
-		return recv()
+		return stream.Recv()
 	})
 }
 
@@ -170,10 +177,7 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 		ctx, cancel := context.WithTimeout(ctx, client.DialTimeout)
 		defer cancel()
 		_, err := m.Status(ctx)
-		if err != nil {
-			err = m.Explain(err)
-		}
-		q.Answers <- err
+		q.Answers <- m.Explain(err)
 	}()
 }
 

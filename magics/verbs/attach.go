@@ -13,15 +13,13 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func attachVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "attach", Summary: "attach to a running cluster", Magic: true, Shell: true, Now: true, Words: "[NAME]",
-			MaxWords: 1, Options: []command.Option{clusterOption(), nowOption()}, Example: "attach local-1",
-			Operand: command.OperandCluster,
-		},
-		run: (*invocation).attach, announces: true,
-	}
+var attachVerb = row{
+	Verb: command.Verb{
+		Name: "attach", Summary: "attach to a running cluster", Magic: true, Shell: true, Now: true, Words: "[NAME]",
+		MaxWords: 1, Options: []command.Option{clusterOption, nowOption}, Example: "attach local-1",
+		Operand: command.OperandCluster,
+	},
+	run: (*invocation).attach, announces: true,
 }
 
 // attach attaches to a running cluster, and starts a driver if its driver died.

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ var alternatives = map[string]string{
 // somebody else's: until the user trusts its file, that sets what is in ofAnyFolder.
 func (inv *invocation) configure(ctx context.Context) error {
 	found := settings{}
-	profile := os.Getenv("TFCLUSTER_PROFILE")
-	if inv.Has("profile") {
-		profile = inv.Text("profile")
-	}
+	profile := cmp.Or(inv.Text("profile"), os.Getenv("TFCLUSTER_PROFILE"))
 	profiles, options := map[string]settings{}, configurable(inv.session.Options.Engines)
 	dir := inv.workingDir(ctx)
 	files := configFiles(dir)

@@ -10,14 +10,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func detachVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true,
-			Options: []command.Option{clusterOption(), nowOption()}, Example: "detach",
-		},
-		run: (*invocation).detach,
-	}
+var detachVerb = row{
+	Verb: command.Verb{
+		Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true,
+		Options: []command.Option{clusterOption, nowOption}, Example: "detach",
+	},
+	run: (*invocation).detach,
 }
 
 // detach has the active run, and its cluster, continue without this kernel.

@@ -24,12 +24,6 @@ func same(have, want *clusterpb.ReserveRequest) bool {
 		if want.GetDir() == "" {
 			r.Dir = ""
 		}
-		if len(r.GetEnv()) == 0 {
-			r.Env = nil
-		}
-		if len(r.GetEngine()) == 0 {
-			r.Engine = nil
-		}
 		return r
 	}
 	return proto.Equal(clean(have), clean(want))

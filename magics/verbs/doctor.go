@@ -20,14 +20,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func doctorVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "doctor", Summary: "what this machine has and lacks, each with a remedy", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{clusterOption(), nowOption()}, Example: "doctor",
-		},
-		run: (*invocation).doctor,
-	}
+var doctorVerb = row{
+	Verb: command.Verb{
+		Name: "doctor", Summary: "what this machine has and lacks, each with a remedy", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{clusterOption, nowOption}, Example: "doctor",
+	},
+	run: (*invocation).doctor,
 }
 
 // finding is the result of one check.

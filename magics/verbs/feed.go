@@ -39,75 +39,69 @@ func feedOptions() []command.Option {
 	}, followOptions()...)
 }
 
-func trainVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]",
-			MaxWords: 1,
-			Options: append([]command.Option{
-				{Name: "epochs", Kind: command.KindCount, Max: 1_000_000, Default: "1", Help: "passes over DATA"},
-				{Name: "steps", Kind: command.KindCount, Max: 1 << 40, Help: "batches that each worker reads at most"},
-				{
-					Name: "shuffle", Kind: command.KindCount, Max: 1 << 40, Meta: "N",
-					Help: "shuffle within a buffer of N records on each worker",
-				},
-				{Name: "drop-remainder", Kind: command.KindFlag, Help: "leave out a batch that is not full"},
-				{
-					Name: "uneven", Kind: command.KindChoice, Choices: []string{"drop", "pad"}, Default: "drop", Help: "what to do " +
-						"with records that not every worker can have of an epoch: leave them out, or repeat some with weight 0",
-				},
-				{Name: "more", Kind: command.KindFlag, Help: "keep the feed open for another train"},
-				{Name: "detach", Kind: command.KindFlag, Help: "do not wait"},
-			}, feedOptions()...), Example: "train df --epochs 3 --columns image --label y",
-			Long: "DATA is the name of a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, " +
-				"or an iterator of batches. " +
-				"The program of the run reads it by ctx.get_data_feed(). The first interrupt stops the run, " +
-				"a second one kills it, as in wait.",
-			Operand: command.OperandData,
-		},
-		run: (*invocation).train, ownInterrupts: true,
-	}
+var trainVerb = row{
+	Verb: command.Verb{
+		Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]",
+		MaxWords: 1,
+		Options: append([]command.Option{
+			{Name: "epochs", Kind: command.KindCount, Max: 1_000_000, Default: "1", Help: "passes over DATA"},
+			{Name: "steps", Kind: command.KindCount, Max: 1 << 40, Help: "batches that each worker reads at most"},
+			{
+				Name: "shuffle", Kind: command.KindCount, Max: 1 << 40, Meta: "N",
+				Help: "shuffle within a buffer of N records on each worker",
+			},
+			{Name: "drop-remainder", Kind: command.KindFlag, Help: "leave out a batch that is not full"},
+			{
+				Name: "uneven", Kind: command.KindChoice, Choices: []string{"drop", "pad"}, Default: "drop", Help: "what to do " +
+					"with records that not every worker can have of an epoch: leave them out, or repeat some with weight 0",
+			},
+			{Name: "more", Kind: command.KindFlag, Help: "keep the feed open for another train"},
+			{Name: "detach", Kind: command.KindFlag, Help: "do not wait"},
+		}, feedOptions()...), Example: "train df --epochs 3 --columns image --label y",
+		Long: "DATA is the name of a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, " +
+			"or an iterator of batches. " +
+			"The program of the run reads it by ctx.get_data_feed(). The first interrupt stops the run, " +
+			"a second one kills it, as in wait.",
+		Operand: command.OperandData,
+	},
+	run: (*invocation).train, ownInterrupts: true,
 }
 
-func evaluateVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"; returns the metrics", Magic: true,
-			Words: "DATA", MaxWords: 1, Operand: command.OperandData, Options: feedOptions(),
-			Example: "evaluate test_df --columns image --label y",
-			Long: "The value is a dict: of each task what main_fun returns if that is a dict, else what the last " +
-				"model.evaluate gave, else the last ctx.report; the mean over the tasks, weighted by their records.",
-		},
-		run: (*invocation).evaluate, ownInterrupts: true,
-	}
+var evaluateVerb = row{
+	Verb: command.Verb{
+		Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"; returns the metrics", Magic: true,
+		Words: "DATA", MaxWords: 1, Operand: command.OperandData, Options: feedOptions(),
+		Example: "evaluate test_df --columns image --label y",
+		Long: "The value is a dict: of each task what main_fun returns if that is a dict, else what the last " +
+			"model.evaluate gave, else the last ctx.report; the mean over the tasks, weighted by their records.",
+	},
+	run: (*invocation).evaluate, ownInterrupts: true,
 }
 
-func inferenceVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "inference", Summary: "feed data with ctx.mode == \"inference\"; returns it with a column of predictions",
-			Magic: true, Words: "DATA", MaxWords: 1, Operand: command.OperandData,
-			Example: "inference df --columns image --keep id",
-			Options: append([]command.Option{
-				{Name: "into", Short: "o", Kind: command.KindText, Meta: "NAME", Help: "put the value under this name, too"},
-				{
-					Name: "keep", Kind: command.KindText, Meta: "A,B", Repeat: true,
-					Help: "columns of DATA that the value has; default: all",
-				},
-				{
-					Name: "output", Kind: command.KindText, Meta: "PATH",
-					Help: "write Parquet to this path instead of keeping the value",
-				},
-			}, feedOptions()...),
-			Long: "The program gives one result for each record, by feed.results(batch) or feed.batch_results(list), " +
-				"in the order in which it received the records. " +
-				"The value is the same kind of object as DATA: its columns and `prediction`, or one column for each name of the " +
-				"results. " +
-				"Rows have the order of DATA, in a Spark DataFrame within each partition. With --output the value is a Spark " +
-				"DataFrame that reads PATH, or PATH.",
-		},
-		run: (*invocation).inference, ownInterrupts: true,
-	}
+var inferenceVerb = row{
+	Verb: command.Verb{
+		Name: "inference", Summary: "feed data with ctx.mode == \"inference\"; returns it with a column of predictions",
+		Magic: true, Words: "DATA", MaxWords: 1, Operand: command.OperandData,
+		Example: "inference df --columns image --keep id",
+		Options: append([]command.Option{
+			{Name: "into", Short: "o", Kind: command.KindText, Meta: "NAME", Help: "put the value under this name, too"},
+			{
+				Name: "keep", Kind: command.KindText, Meta: "A,B", Repeat: true,
+				Help: "columns of DATA that the value has; default: all",
+			},
+			{
+				Name: "output", Kind: command.KindText, Meta: "PATH",
+				Help: "write Parquet to this path instead of keeping the value",
+			},
+		}, feedOptions()...),
+		Long: "The program gives one result for each record, by feed.results(batch) or feed.batch_results(list), " +
+			"in the order in which it received the records. " +
+			"The value is the same kind of object as DATA: its columns and `prediction`, or one column for each name of the " +
+			"results. " +
+			"Rows have the order of DATA, in a Spark DataFrame within each partition. With --output the value is a Spark " +
+			"DataFrame that reads PATH, or PATH.",
+	},
+	run: (*invocation).inference, ownInterrupts: true,
 }
 
 // train feeds data to the run and holds the cell until the run ends.
@@ -136,6 +130,9 @@ func (inv *invocation) train(ctx context.Context) (result.Value, error) {
 
 // openFeed begins to feed the data that the line names.
 func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*session.Handle, error) {
+	if len(inv.Words) == 0 {
+		return nil, command.Usagef(inv.Verb, "the name of the data is missing, as in: %s DATA", mode)
+	}
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
@@ -183,9 +180,6 @@ func (inv *invocation) feedEnded() <-chan struct{} {
 
 // evaluate feeds data to the run, waits for its end and returns the means of its metrics.
 func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
-	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "the name of the data is missing, as in: evaluate DATA")
-	}
 	m, err := inv.openFeed(ctx, "evaluate", "spread")
 	if err != nil {
 		return nil, err
@@ -202,7 +196,7 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 		inv.out.Stderr(
 			"no task gave a metric that is a finite number: return a dict from main_fun, or call model.evaluate or ctx.report\n")
 	}
-	render.NewView(inv.out).Show(true, func() render.Bundle { return metricsView(means) })
+	render.Display(inv.out, metricsView(means))
 	return &result.Answer{Data: result.Floats(means)}, nil
 }
 
@@ -240,9 +234,6 @@ func (inv *invocation) awaitFeed(ctx context.Context, limit time.Duration) error
 
 // inference feeds data to the run, waits for its end and returns the data with the results of the records.
 func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
-	if len(inv.Words) != 1 {
-		return nil, command.Usagef(inv.Verb, "the name of the data is missing, as in: inference DATA")
-	}
 	m, err := inv.openFeed(ctx, "inference", "spread")
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/errtext"
@@ -16,18 +17,16 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func gpusVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{jsonOption(), {
-				Name: "spark-discovery",
-				Kind: command.KindFlag,
-				Help: "print this machine's GPUs as Spark's discovery script does",
-			}, clusterOption(), nowOption()}, Example: "gpus",
-		},
-		run: (*invocation).gpus,
-	}
+var gpusVerb = row{
+	Verb: command.Verb{
+		Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{jsonOption, {
+			Name: "spark-discovery",
+			Kind: command.KindFlag,
+			Help: "print this machine's GPUs as Spark's discovery script does",
+		}, clusterOption, nowOption}, Example: "gpus",
+	},
+	run: (*invocation).gpus,
 }
 
 // gpus shows the GPUs and their users: the cluster's, or this machine's if there is no cluster.
@@ -99,16 +98,13 @@ func gpusView(r *clusterpb.GPUsReply) render.Bundle {
 		Head: []string{"host", "gpu", "name", "memory", "used", "busy", "held by", "processes"}, Right: []int{1, 3, 4, 5},
 	}
 	for _, g := range r.GetGpus() {
-		processes := ""
-		for i, p := range g.GetProcesses() {
-			if i > 0 {
-				processes += "; "
-			}
-			processes += fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40))
+		var processes []string
+		for _, p := range g.GetProcesses() {
+			processes = append(processes, fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40)))
 		}
 		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(),
 			render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()), fmt.Sprintf("%d %%", g.GetUtilization()),
-			g.GetHolder(), processes))
+			g.GetHolder(), strings.Join(processes, "; ")))
 	}
 	b := render.Line("no GPUs")
 	if len(t.Rows) > 0 {

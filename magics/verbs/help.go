@@ -8,15 +8,13 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func helpVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "help", Summary: "this list, one verb, or one kind of error", Magic: true, Shell: true, Now: true,
-			Words: "[VERB|ERROR]", MaxWords: 1, Options: []command.Option{clusterOption(), nowOption()}, Example: "help start",
-			Operand: command.OperandVerb,
-		},
-		run: (*invocation).help,
-	}
+var helpVerb = row{
+	Verb: command.Verb{
+		Name: "help", Summary: "this list, one verb, or one kind of error", Magic: true, Shell: true, Now: true,
+		Words: "[VERB|ERROR]", MaxWords: 1, Options: []command.Option{clusterOption, nowOption}, Example: "help start",
+		Operand: command.OperandVerb,
+	},
+	run: (*invocation).help,
 }
 
 // help lists the verbs, or shows one, or a section of docs/errors.md.

@@ -20,35 +20,33 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func historyVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Words: "[RUN…]",
-			MaxWords: -1,
-			Options: []command.Option{
-				{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
-				{
-					Name: "diff", Kind: command.KindFlag, Help: "what changed between two runs: code, arguments, packages, " +
-						"environment, data, results; default: the last two",
-				},
-				{
-					Name: "compare", Kind: command.KindFlag,
-					Help: "a table of runs with what differs between them, and their metrics; default: all",
-				},
-				{
-					Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and " +
-						"whose programs left no files, also those of other clusters in the same folder tfcluster-runs",
-				},
-				jsonOption(), pastClusterOption(), nowOption(),
-			}, Example: "history",
-			Check: checkHistory,
-			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --diff and --compare also " +
-				"take runs of earlier clusters in the directory; a run of an earlier version has no manifest. " +
-				"--prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, " +
-				"an event file or another file.",
-		},
-		run: (*invocation).history,
-	}
+var historyVerb = row{
+	Verb: command.Verb{
+		Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Words: "[RUN…]",
+		MaxWords: -1,
+		Options: []command.Option{
+			{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
+			{
+				Name: "diff", Kind: command.KindFlag, Help: "what changed between two runs: code, arguments, packages, " +
+					"environment, data, results; default: the last two",
+			},
+			{
+				Name: "compare", Kind: command.KindFlag,
+				Help: "a table of runs with what differs between them, and their metrics; default: all",
+			},
+			{
+				Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and " +
+					"whose programs left no files, also those of other clusters in the same folder tfcluster-runs",
+			},
+			jsonOption, pastClusterOption, nowOption,
+		}, Example: "history",
+		Check: checkHistory,
+		Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --diff and --compare also " +
+			"take runs of earlier clusters in the directory; a run of an earlier version has no manifest. " +
+			"--prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, " +
+			"an event file or another file.",
+	},
+	run: (*invocation).history,
 }
 
 // history shows the cluster's runs, also those of an ended cluster.
@@ -64,13 +62,7 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	inv.outcomes(ctx, h, p)
-	if p != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(p) + "\n")
-	}
-	name := inv.session.LastName()
-	if c := inv.Text("cluster"); c != "" {
-		name = c
-	}
+	name := cmp.Or(inv.Text("cluster"), inv.session.LastName())
 	if p != nil {
 		name = p.Name
 	}
@@ -85,7 +77,7 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 }
 
 // recall returns the runs of the cluster, or those that an ended cluster left: then p is not
-// nil. With all, runs of earlier clusters in its directory are included.
+// nil, and a line says so, but not with --json. With all, runs of earlier clusters in its directory are included.
 func (inv *invocation) recall(ctx context.Context,
 	all bool,
 ) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
@@ -123,6 +115,9 @@ func (inv *invocation) recall(ctx context.Context,
 	h = &clusterpb.HistoryReply{Runs: runs}
 	for _, l := range p.Applications {
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+	}
+	if !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
 	return h, p, nil
 }
@@ -165,9 +160,6 @@ func (inv *invocation) compareRuns(ctx context.Context) (result.Value, error) {
 	h, p, err := inv.recall(ctx, inv.Has("all") || len(numbers) > 0)
 	if err != nil {
 		return nil, err
-	}
-	if p != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
 	runs, err := chosenRuns(h.GetRuns(), numbers, inv.Has("diff"))
 	if err != nil {

@@ -17,30 +17,28 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func logsVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
-				{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
-				{
-					Name: "follow", Short: "f", Kind: command.KindFlag,
-					Help: "go on as lines come; an interrupt ends the following only",
-				},
-				{
-					Name: "task", Kind: command.KindTask,
-					Help: "one task's lines; a container of YARN's: what that wrote, container_…",
-				},
-				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
-				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
-				{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
-				runOption(), pastClusterOption(), nowOption(),
-			}, Example: "logs -f --task worker:1",
-			Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is " +
-				"over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, " +
-				"a managed cluster's driver.",
-		},
-		run: (*invocation).logs, ownInterrupts: true,
-	}
+var logsVerb = row{
+	Verb: command.Verb{
+		Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
+			{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
+			{
+				Name: "follow", Short: "f", Kind: command.KindFlag,
+				Help: "go on as lines come; an interrupt ends the following only",
+			},
+			{
+				Name: "task", Kind: command.KindTask,
+				Help: "one task's lines; a container of YARN's: what that wrote, container_…",
+			},
+			{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
+			{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+			{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
+			runOption, pastClusterOption, nowOption,
+		}, Example: "logs -f --task worker:1",
+		Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is " +
+			"over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, " +
+			"a managed cluster's driver.",
+	},
+	run: (*invocation).logs, ownInterrupts: true,
 }
 
 const defaultLines = 100
@@ -99,14 +97,7 @@ func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 
 // streamLogs shows the lines that a cluster's driver sends.
 func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *clusterpb.LogsRequest) error {
-	stream := session.OpenStream(ctx, m, inv.out,
-		func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.LinesReply, error), error) {
-			lines, err := c.Logs(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			return lines.Recv, nil
-		})
+	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Logs)
 	defer stream.Close()
 	p := inv.printer()
 	p.Shows(cmp.Or(req.GetAllocation(), m.Name), req.GetRun())
@@ -241,9 +232,7 @@ func (inv *invocation) printer() *render.Printer {
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	p := render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
-	if inv.Has("raw") {
-		p.Raw()
-	}
+	p := render.NewPrinter(inv.out, inv.session.Say, limit)
+	p.OneStream, p.Raw = true, inv.Has("raw")
 	return p
 }

@@ -71,11 +71,9 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	}
 	if n := req.GetRun(); n == 0 {
 		q.Run = runs[len(runs)-1].GetId()
-	} else {
-		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
-			return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its runs", p.Name, n,
-				inv.session.Say("history -c "+p.Name))
-		}
+	} else if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
+		return false, command.Usagef(inv.Verb, "cluster %s had no run %d; %s lists its runs", p.Name, n,
+			inv.session.Say("history -c "+p.Name))
 	}
 	lines, gaps, err := r.Lines(ctx, q)
 	if err != nil {

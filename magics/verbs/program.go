@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,10 +171,7 @@ func (inv *invocation) function(ctx context.Context, pyFiles []string) (*cluster
 		inv.out.Stderr(fmt.Sprintf("warning: %s captures the notebook's %s (%s), which is sent to every task: "+
 			"load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
 	}
-	name := inv.Program
-	if got.Qualname != "" {
-		name = got.Qualname
-	}
+	name := cmp.Or(got.Qualname, inv.Program)
 	return &clusterpb.Program{
 		Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules),
 	}, nil

@@ -100,11 +100,10 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 func (inv *invocation) applies(backend string) error {
 	for i := range inv.Verb.Options {
 		o := &inv.Verb.Options[i]
-		if o.IsFor(backend) || !inv.gave(o.Name) {
-			continue
+		if !o.IsFor(backend) && inv.gave(o.Name) {
+			return command.Usagef(inv.Verb, "--%s works only with --backend %s, not with %s: leave it out", o.Name,
+				strings.ReplaceAll(o.Only, " ", " or "), backend)
 		}
-		return command.Usagef(inv.Verb, "--%s works only with --backend %s, not with %s: leave it out", o.Name,
-			strings.ReplaceAll(o.Only, " ", " or "), backend)
 	}
 	return nil
 }
@@ -294,16 +293,14 @@ func (inv *invocation) existingDir(ctx context.Context) (string, error) {
 
 func (inv *invocation) findWorkingDir(ctx context.Context) string {
 	var dir string
-	if inv.py != nil {
-		if err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir); err == nil &&
-			filepath.IsAbs(dir) {
-			return dir
-		}
+	err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir)
+	if err == nil && filepath.IsAbs(dir) {
+		return dir
 	}
 	if inv.session.Options.WorkingDir != "" {
 		return inv.session.Options.WorkingDir
 	}
-	dir, err := os.Getwd()
+	dir, err = os.Getwd()
 	if err != nil {
 		return "" // it was removed
 	}

@@ -1,9 +1,11 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -18,7 +20,7 @@ func reserveVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
 			Name: "reserve", Summary: "reserve executors and wait until every one is ready", Magic: true,
-			Options: append(reserveOptions(engines), clusterOption()), Example: "reserve --workers 4 --gpus 1",
+			Options: append(reserveOptions(engines), clusterOption), Example: "reserve --workers 4 --gpus 1",
 			Long:  "With the options of a running cluster it returns that cluster.",
 			Check: checkTimeouts,
 		},
@@ -101,10 +103,7 @@ func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 
 // existing returns the live cluster that a reservation means; nil if a new one is needed.
 func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveRequest) (*session.Handle, error) {
-	name := req.GetName()
-	if name == "" {
-		name = inv.session.LastName()
-	}
+	name := cmp.Or(req.GetName(), inv.session.LastName())
 	if name == "" {
 		return nil, nil
 	}
@@ -114,11 +113,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		if err != nil {
 			return nil, err
 		}
-		live := false
-		for _, i := range infos {
-			live = live || (i.Name == name && i.Live)
-		}
-		if !live {
+		if !slices.ContainsFunc(infos, func(i session.ClusterInfo) bool { return i.Name == name && i.Live }) {
 			return nil, nil
 		}
 		if m, err = inv.session.Reach(ctx, name); err != nil {
@@ -153,51 +148,53 @@ func (inv *invocation) unlessEnded(name string, err error) error {
 	return nil
 }
 
-// followReservation follows what the driver says of the reservation. The caller closes the stream, then calls cancel.
-func (inv *invocation) followReservation(ctx context.Context, m *session.Handle,
-	req *clusterpb.ReserveRequest,
-) (stream *session.Stream[*clusterpb.ReserveUpdate], cancel context.CancelFunc) {
+// followReservation passes what the driver says of the reservation to take, with that driver's handle, until take is
+// done or fails. An interrupt releases a cluster that this call launched; for an existing one it only ends the wait.
+func (inv *invocation) followReservation(
+	ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool,
+	take func(*session.Handle, *clusterpb.ReserveUpdate) (done bool, err error),
+) error {
 	// The driver applies the reservation's timeout; this one is for a driver that hangs.
-	ctx, cancel = context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
-	return session.OpenStream(ctx, m, inv.out,
-		func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.ReserveUpdate, error), error) {
-			updates, err := c.Reserve(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			return updates.Recv, nil
-		}), cancel
-}
-
-// awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile. An
-// interrupt releases a cluster that this call launched; for an existing one it only ends the wait.
-func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle,
-	req *clusterpb.ReserveRequest, fresh bool,
-) (result.Value, error) {
-	stream, cancel := inv.followReservation(ctx, m, req)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
+	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Reserve)
 	defer stream.Close()
-	v := render.NewView(inv.out)
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, inv.giveUp(stream.Handle, fresh)
+			return inv.giveUp(stream.Handle, fresh)
 		case u := <-stream.Updates:
 			if u.Err != nil {
 				if err := stream.Reopen(u.Err); err != nil {
-					return nil, inv.reserveBroke(m, fresh, err)
+					if fresh {
+						inv.session.Forget(m.Name)
+					}
+					return err
 				}
 				continue
 			}
 			stream.Heard()
-			if done, err := inv.reserveUpdate(v, m, req, u.Msg, fresh); done || err != nil {
-				if err != nil {
-					return nil, err
-				}
-				return inv.readyValue(ctx, v, stream.Handle, u.Msg.GetSeconds(), fresh)
+			if done, err := take(stream.Handle, u.Msg); done || err != nil {
+				return err
 			}
 		}
 	}
+}
+
+// awaitReady shows the reservation until it is complete, also by another driver that the engine starts meanwhile.
+func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest,
+	fresh bool,
+) (result.Value, error) {
+	v := render.NewView(inv.out)
+	var value result.Value
+	err := inv.followReservation(ctx, m, req, fresh, func(now *session.Handle, u *clusterpb.ReserveUpdate) (bool, error) {
+		ready, err := inv.reserveUpdate(v, m, req, u, fresh)
+		if ready {
+			value, err = inv.readyValue(ctx, v, now, u.GetSeconds(), fresh)
+		}
+		return ready, err
+	})
+	return value, err
 }
 
 func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clusterpb.ReserveRequest,
@@ -227,11 +224,12 @@ func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *sessio
 	if err != nil {
 		return nil, m.Explain(err)
 	}
-	if fresh {
-		v.Show(true, func() render.Bundle { return render.Reserved(st, seconds) })
-	} else {
-		v.Show(true, func() render.Bundle { return held(st) })
-	}
+	v.Show(true, func() render.Bundle {
+		if fresh {
+			return render.Reserved(st, seconds)
+		}
+		return held(st)
+	})
 	inv.session.SetCurrent(m, false)
 	return result.OfCluster(st), nil
 }
@@ -253,12 +251,4 @@ func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
 		return err
 	}
 	return &result.Interrupted{Text: "the reservation was released"}
-}
-
-// reserveBroke returns the meaning of the end of a reservation's stream.
-func (inv *invocation) reserveBroke(m *session.Handle, fresh bool, err error) error {
-	if fresh {
-		inv.session.Forget(m.Name)
-	}
-	return err
 }

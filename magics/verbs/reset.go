@@ -13,17 +13,15 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func resetVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors",
-			Magic: true, Shell: true, Now: true, Options: []command.Option{
-				{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"},
-				clusterOption(), nowOption(),
-			}, Example: "reset",
-		},
-		run: (*invocation).reset,
-	}
+var resetVerb = row{
+	Verb: command.Verb{
+		Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors",
+		Magic: true, Shell: true, Now: true, Options: []command.Option{
+			{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"},
+			clusterOption, nowOption,
+		}, Example: "reset",
+	},
+	run: (*invocation).reset,
 }
 
 // resetTimeout bounds a reset: grace time, new executors and a warm Python.

@@ -29,16 +29,22 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.En
 		}
 		req.PyFiles = append(req.PyFiles, p)
 	}
-	if !engine.OnThisHost {
-		if err := inv.shipFiles(req, base); err != nil {
-			return err
-		}
-		return inv.shipVenv(req, base)
+	files, venv := inv.shipFiles, inv.shipVenv
+	if engine.OnThisHost {
+		files, venv = inv.localFiles, inv.localVenv
 	}
-	if err := inv.localFiles(req, base); err != nil {
+	if err := files(req, base); err != nil {
 		return err
 	}
-	return inv.localVenv(req, base)
+	given := inv.Text("venv")
+	switch {
+	case given == "":
+		return nil
+	case inv.Has("python"):
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its "+
+			"interpreter: give one of them, on the line or in a configuration file")
+	}
+	return venv(req, base, given)
 }
 
 // statError returns why a path cannot be used, from the error of Stat; what is its kind, such as "script ", or "".
@@ -113,22 +119,8 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	return f, ship.CheckName(f.GetName())
 }
 
-// givenVenv returns --venv, which excludes --python.
-func (inv *invocation) givenVenv() (string, error) {
-	given := inv.Text("venv")
-	if given != "" && inv.Has("python") {
-		return "", command.Usagef(inv.Verb, "--venv and --python exclude each other, because an environment brings its "+
-			"interpreter: give one of them, on the line or in a configuration file")
-	}
-	return given, nil
-}
-
 // shipVenv adds the environment to transfer.
-func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) error {
-	given, err := inv.givenVenv()
-	if err != nil || given == "" {
-		return err
-	}
+func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base, given string) error {
 	path := Absolute(base, given)
 	if given == "." {
 		if path = environmentOf(inv.session.Options.Python); path == "" {
@@ -160,11 +152,7 @@ func environmentOf(python string) string {
 }
 
 // localVenv checks --venv that tasks use directly.
-func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) error {
-	given, err := inv.givenVenv()
-	if err != nil || given == "" {
-		return err
-	}
+func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base, given string) error {
 	if given == "." {
 		return nil // the notebook's interpreter is of that environment
 	}

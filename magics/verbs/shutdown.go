@@ -8,16 +8,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func shutdownVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{
-				{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption(), nowOption(),
-			}, Example: "shutdown",
-		},
-		run: (*invocation).shutdown,
-	}
+var shutdownVerb = row{
+	Verb: command.Verb{
+		Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{
+			{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption, nowOption,
+		}, Example: "shutdown",
+	},
+	run: (*invocation).shutdown,
 }
 
 // shutdown releases the cluster, also if its driver has died.

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,10 +40,7 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 	if req.GetEngine()[engineMaster] != "" {
 		return nil
 	}
-	name := asked
-	if name == "" {
-		name = defaultSession
-	}
+	name := cmp.Or(asked, defaultSession)
 	var found struct {
 		Found    bool   `json:"found"`
 		Host     string `json:"host"`

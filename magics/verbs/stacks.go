@@ -14,27 +14,25 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func stacksVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "stacks", Summary: "what the tasks' threads are doing now", Words: "[TASKS]", MaxWords: -1,
-			Operand: command.OperandTask, Magic: true, Shell: true, Now: true,
-			Options: []command.Option{
-				{Name: "all", Kind: command.KindFlag, Help: "every thread and every frame, with whole paths"},
-				{
-					Name: "native", Kind: command.KindFlag,
-					Help: "also native frames, by py-spy on the executors, which pauses a task for seconds",
-				},
-				jsonOption(), clusterOption(), nowOption(),
-			}, Example: "stacks worker:0-2 chief",
-			Long: "TASKS are worker:1, worker (all of them) or worker:0-2; without one, all tasks of the active run. Stacks " +
-				"that are the same are shown once, with their tasks; the most recent call is first, and frames of the program " +
-				"are marked with >. The program needs no change and goes on. If a thread holds Python's GIL in native code, " +
-				"the stacks have no lines of source; a stopped task, and a program that is not Python, " +
-				"show the states of their processes only.",
-		},
-		run: (*invocation).stacks,
-	}
+var stacksVerb = row{
+	Verb: command.Verb{
+		Name: "stacks", Summary: "what the tasks' threads are doing now", Words: "[TASKS]", MaxWords: -1,
+		Operand: command.OperandTask, Magic: true, Shell: true, Now: true,
+		Options: []command.Option{
+			{Name: "all", Kind: command.KindFlag, Help: "every thread and every frame, with whole paths"},
+			{
+				Name: "native", Kind: command.KindFlag,
+				Help: "also native frames, by py-spy on the executors, which pauses a task for seconds",
+			},
+			jsonOption, clusterOption, nowOption,
+		}, Example: "stacks worker:0-2 chief",
+		Long: "TASKS are worker:1, worker (all of them) or worker:0-2; without one, all tasks of the active run. Stacks " +
+			"that are the same are shown once, with their tasks; the most recent call is first, and frames of the program " +
+			"are marked with >. The program needs no change and goes on. If a thread holds Python's GIL in native code, " +
+			"the stacks have no lines of source; a stopped task, and a program that is not Python, " +
+			"show the states of their processes only.",
+	},
+	run: (*invocation).stacks,
 }
 
 // stacksWait bounds the call: the driver answers before.

@@ -21,19 +21,17 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
-func startVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
-			Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption()),
-			Example: "start --wait main_fun 0.01",
-			Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), " +
-				"or with %%tfcluster start the cell's body. " +
-				"Options stand before it; every word after it is the program's.",
-			Operand: command.OperandProgram,
-		},
-		run: (*invocation).start, ownInterrupts: true, configured: true,
-	}
+var startVerb = row{
+	Verb: command.Verb{
+		Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
+		Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption),
+		Example: "start --wait main_fun 0.01",
+		Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), " +
+			"or with %%tfcluster start the cell's body. " +
+			"Options stand before it; every word after it is the program's.",
+		Operand: command.OperandProgram,
+	},
+	run: (*invocation).start, ownInterrupts: true, configured: true,
 }
 
 func startOptions() []command.Option {
@@ -127,9 +125,7 @@ func (inv *invocation) startRequest(ctx context.Context, name string,
 	reserved *clusterpb.ReserveRequest,
 ) (*clusterpb.StartRequest, error) {
 	var err error
-	req := &clusterpb.StartRequest{
-		Again: inv.Has("again"), Replace: inv.Has("replace"),
-	}
+	req := &clusterpb.StartRequest{Again: inv.Has("again"), Replace: inv.Has("replace")}
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
@@ -173,9 +169,12 @@ func (inv *invocation) optionsOfRun(ctx context.Context,
 	}
 	o := &clusterpb.RunOptions{
 		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"),
-		Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)), MaxLosses: inv.maxLosses(),
-		StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0), WorkingDir: dir,
-		Fabric: inv.Text("fabric"),
+		Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)),
+		StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
+		WorkingDir: dir, Fabric: inv.Text("fabric"),
+	}
+	if o.GetMaxRestarts() > 0 { // otherwise nothing restarts
+		o.MaxLosses = int32(inv.Count("max-losses", 10))
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
 	return o, err
@@ -261,12 +260,4 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 		line = render.RunTitle(run)
 	}
 	return render.Title(line).Faint("logs: " + rundir.Join(run.GetDir(), rundir.Lines))
-}
-
-// maxLosses returns the restarts that --max-restarts does not count; 0 where nothing restarts.
-func (inv *invocation) maxLosses() int32 {
-	if inv.Count("max-restarts", 0) == 0 {
-		return 0
-	}
-	return int32(inv.Count("max-losses", 10))
 }

@@ -19,21 +19,19 @@ import (
 	"github.com/tfcluster/tfcluster/rdma/fabric"
 )
 
-func statusVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{
-				{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {
-					Name: "watch",
-					Kind: command.KindFlag,
-					Help: "update it in place until the cluster is over; an interrupt ends the watching only",
-				}, {Name: "fabric", Kind: command.KindFlag, Help: "the executors' network: RDMA devices, the settings of NCCL " +
-					"and gloo with their reasons, and what NCCL really uses"}, runOption(), jsonOption(), clusterOption(), nowOption(),
-			}, Example: "status",
-		},
-		run: (*invocation).status,
-	}
+var statusVerb = row{
+	Verb: command.Verb{
+		Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{
+			{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, {
+				Name: "watch",
+				Kind: command.KindFlag,
+				Help: "update it in place until the cluster is over; an interrupt ends the watching only",
+			}, {Name: "fabric", Kind: command.KindFlag, Help: "the executors' network: RDMA devices, the settings of NCCL " +
+				"and gloo with their reasons, and what NCCL really uses"}, runOption, jsonOption, clusterOption, nowOption,
+		}, Example: "status",
+	},
+	run: (*invocation).status,
 }
 
 // status shows a cluster, one of its runs, or all clusters.
@@ -73,14 +71,7 @@ func (inv *invocation) watchStatus(ctx context.Context, m *session.Handle) error
 			return command.Usagef(inv.Verb, "--watch and --%s exclude each other: give one of them", other)
 		}
 	}
-	stream := session.OpenStream(ctx, m, inv.out,
-		func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.ClusterStatus, error), error) {
-			watch, err := c.Watch(ctx, &clusterpb.WatchRequest{})
-			if err != nil {
-				return nil, err
-			}
-			return watch.Recv, nil
-		})
+	stream := session.OpenStream(ctx, m, inv.out, &clusterpb.WatchRequest{}, clusterpb.ControlClient.Watch)
 	defer stream.Close()
 	view := render.NewView(inv.out)
 	for {
@@ -91,10 +82,8 @@ func (inv *invocation) watchStatus(ctx context.Context, m *session.Handle) error
 		case u = <-stream.Updates:
 		}
 		switch {
-		case errors.Is(u.Err, io.EOF):
+		case errors.Is(u.Err, io.EOF), u.Err != nil && ctx.Err() != nil:
 			return nil // its last status has been shown
-		case u.Err != nil && ctx.Err() != nil:
-			return nil
 		case u.Err != nil:
 			if err := stream.Reopen(u.Err); err != nil {
 				return err

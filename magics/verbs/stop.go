@@ -13,16 +13,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func stopVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{clusterOption(), nowOption()}, Example: "stop",
-			Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, " +
-				"others where they are. They have 30 s to save.",
-		},
-		run: (*invocation).stop,
-	}
+var stopVerb = row{
+	Verb: command.Verb{
+		Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{clusterOption, nowOption}, Example: "stop",
+		Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, " +
+			"others where they are. They have 30 s to save.",
+	},
+	run: (*invocation).stop,
 }
 
 // stop ends the active run and waits for its end. The executors are kept unless the cluster was

@@ -24,36 +24,24 @@ const mostSubmitted = 256 << 10
 func (inv *invocation) submit(ctx context.Context, m *session.Handle,
 	req *clusterpb.ReserveRequest,
 ) (result.Value, error) {
-	stream, cancel := inv.followReservation(ctx, m, req)
-	defer cancel()
-	defer stream.Close()
 	progress := *inv
 	progress.out = quiet{inv.out}
-	for {
-		select {
-		case <-inv.out.Interrupts():
-			return nil, progress.giveUp(stream.Handle, true)
-		case u := <-stream.Updates:
-			if u.Err != nil {
-				if err := stream.Reopen(u.Err); err != nil {
-					return nil, inv.reserveBroke(m, true, err)
-				}
-				continue
-			}
-			stream.Heard()
-			if f := u.Msg.GetFailure(); f != nil {
-				inv.session.Forget(m.Name)
-				return nil, &result.RunFailed{Failure: f}
-			}
-			if id := u.Msg.GetAllocation(); id != "" {
-				inv.out.Stdout(m.Name + "\n")
-				inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
-					inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) +
-					" ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
-				return nil, nil
-			}
+	take := func(_ *session.Handle, u *clusterpb.ReserveUpdate) (bool, error) {
+		if f := u.GetFailure(); f != nil {
+			inv.session.Forget(m.Name)
+			return false, &result.RunFailed{Failure: f}
 		}
+		id := u.GetAllocation()
+		if id == "" {
+			return false, nil
+		}
+		inv.out.Stdout(m.Name + "\n")
+		inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
+			inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) +
+			" ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
+		return true, nil
 	}
+	return nil, progress.followReservation(ctx, m, req, true, take)
 }
 
 // pastWait shows how the last run of an ended cluster ended. err is the error of looking for a

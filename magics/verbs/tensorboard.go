@@ -15,16 +15,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func tensorboardVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true,
-			Options: []command.Option{
-				{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption(), clusterOption(), nowOption(),
-			}, Example: "tensorboard",
-		},
-		run: (*invocation).tensorboard,
-	}
+var tensorboardVerb = row{
+	Verb: command.Verb{
+		Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true,
+		Options: []command.Option{
+			{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption, clusterOption, nowOption,
+		}, Example: "tensorboard",
+	},
+	run: (*invocation).tensorboard,
 }
 
 // tensorBoardType is the MIME type that the JupyterLab extension renders. It has an opaque ID

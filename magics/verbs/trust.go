@@ -12,19 +12,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-func trustVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes",
-			Magic: true, Shell: true,
-			Options: []command.Option{
-				{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"},
-			}, Example: "trust",
-			Long: "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, " +
-				"and nothing that chooses what runs, where, or what leaves this machine.",
-		},
-		run: (*invocation).trust,
-	}
+var trustVerb = row{
+	Verb: command.Verb{
+		Name: "trust", Summary: "show the notebook folder's tfcluster.toml, and let it set every option until it changes",
+		Magic: true, Shell: true,
+		Options: []command.Option{
+			{Name: "revoke", Kind: command.KindFlag, Help: "let it set counts, sizes, times, name and queue alone again"},
+		}, Example: "trust",
+		Long: "A folder may be somebody else's. Without this its file sets counts, sizes, times, name and queue, " +
+			"and nothing that chooses what runs, where, or what leaves this machine.",
+	},
+	run: (*invocation).trust,
 }
 
 // trust shows the file of the notebook's folder and records that the user trusts it.
@@ -35,7 +33,7 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 		if err := state.Trust(file, nil); err != nil {
 			return nil, err
 		}
-		render.NewView(inv.out).Show(true, func() render.Bundle { return render.Line(file + " is not trusted") })
+		render.Display(inv.out, render.Line(file+" is not trusted"))
 		return nil, nil
 	}
 	text, err := readConfig(file)
@@ -49,12 +47,10 @@ func (inv *invocation) trust(ctx context.Context) (result.Value, error) {
 	if err := state.Trust(file, text); err != nil {
 		return nil, err
 	}
-	render.NewView(inv.out).Show(true, func() render.Bundle {
-		b := render.Line(fmt.Sprintf("%s is trusted until it changes:", file))
-		for line := range strings.Lines(string(text)) {
-			b = b.Line("  " + render.OneLine(strings.TrimRight(line, "\r\n")))
-		}
-		return b
-	})
+	b := render.Line(fmt.Sprintf("%s is trusted until it changes:", file))
+	for line := range strings.Lines(string(text)) {
+		b = b.Line("  " + render.OneLine(strings.TrimRight(line, "\r\n")))
+	}
+	render.Display(inv.out, b)
 	return nil, nil
 }

@@ -31,28 +31,28 @@ type row struct {
 func all(engines cluster.Engines) []row {
 	return []row{
 		reserveVerb(engines),
-		startVerb(),
-		waitVerb(),
+		startVerb,
+		waitVerb,
 		runVerb(engines),
-		trainVerb(),
-		evaluateVerb(),
-		inferenceVerb(),
-		statusVerb(),
-		logsVerb(),
-		stacksVerb(),
-		whyVerb(),
-		tensorboardVerb(),
-		gpusVerb(),
-		stopVerb(),
-		resetVerb(),
-		detachVerb(),
-		attachVerb(),
-		historyVerb(),
-		shutdownVerb(),
-		doctorVerb(),
-		trustVerb(),
-		versionVerb(),
-		helpVerb(),
+		trainVerb,
+		evaluateVerb,
+		inferenceVerb,
+		statusVerb,
+		logsVerb,
+		stacksVerb,
+		whyVerb,
+		tensorboardVerb,
+		gpusVerb,
+		stopVerb,
+		resetVerb,
+		detachVerb,
+		attachVerb,
+		historyVerb,
+		shutdownVerb,
+		doctorVerb,
+		trustVerb,
+		versionVerb,
+		helpVerb,
 	}
 }
 
@@ -93,7 +93,9 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py, detached: &s.detached}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
-		of.PrintAnnouncement(ctx, out)
+		if text := of.Announcement(ctx); text != "" {
+			out.Stdout(text)
+		}
 	}
 	if help := s.Table.Help(); c.Help && c.Verb != help {
 		inv.Command = &command.Command{Verb: help, Words: []string{c.Verb.Name}}
@@ -168,39 +170,24 @@ func interruptible(ctx context.Context, out render.Output) (_ context.Context, c
 	return ctx, func() { end(); <-gone }
 }
 
-func clusterOption() command.Option {
-	return command.Option{
-		Name: "cluster", Short: "c", Kind: command.KindCluster,
-		Help: "which cluster; default: this notebook's last, elsewhere the only live one",
-	}
-}
-
-// pastClusterOption is -c of verbs that also support ended clusters.
-func pastClusterOption() command.Option {
-	o := clusterOption()
-	o.Kind = command.KindPastCluster
-	return o
-}
-
-func nowOption() command.Option {
-	return command.Option{
+// Options that several verbs have. pastClusterOption is -c of verbs that also support ended clusters.
+var (
+	clusterOption     = command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: whichCluster}
+	pastClusterOption = command.Option{Name: "cluster", Short: "c", Kind: command.KindPastCluster, Help: whichCluster}
+	nowOption         = command.Option{
 		Name: "now", Kind: command.KindFlag,
 		Help: "run at once, beside a cell that is busy or hangs; the line is not expanded",
 	}
-}
+	jsonOption = command.Option{Name: "json", Kind: command.KindFlag, Help: "print JSON"}
+	runOption  = command.Option{Name: "run", Kind: command.KindRun, Help: "which run; default: the active or last one"}
+)
 
-func jsonOption() command.Option {
-	return command.Option{Name: "json", Kind: command.KindFlag, Help: "print JSON"}
-}
-
-func runOption() command.Option {
-	return command.Option{Name: "run", Kind: command.KindRun, Help: "which run; default: the active or last one"}
-}
+const whichCluster = "which cluster; default: this notebook's last, elsewhere the only live one"
 
 func followOptions() []command.Option {
 	return []command.Option{
 		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Help: "whose lines the cell shows"},
-		clusterOption(),
+		clusterOption,
 	}
 }
 

@@ -14,16 +14,14 @@ import (
 )
 
 // versionVerb is the row of version. The command line has a version of its own, which asks nobody.
-func versionVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "version", Summary: "the version of this program, and of the cluster's driver", Magic: true, Now: true,
-			Options: []command.Option{clusterOption(), nowOption()}, Example: "version",
-			Long: "The driver goes on with the program that it was started with, until the cluster is released or attached " +
-				"again after the driver's death.",
-		},
-		run: (*invocation).version,
-	}
+var versionVerb = row{
+	Verb: command.Verb{
+		Name: "version", Summary: "the version of this program, and of the cluster's driver", Magic: true, Now: true,
+		Options: []command.Option{clusterOption, nowOption}, Example: "version",
+		Long: "The driver goes on with the program that it was started with, until the cluster is released or attached " +
+			"again after the driver's death.",
+	},
+	run: (*invocation).version,
 }
 
 // version prints the build of this program and of the cluster's driver, if there is one.

@@ -16,17 +16,15 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func waitVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
-			Now: true, Options: append(followOptions(), nowOption()), Example: "wait",
-			Long: "A notebook that is closed and opened again does not go on showing the output of its cells: " +
-				"wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; " +
-				"the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
-		},
-		run: (*invocation).wait, ownInterrupts: true,
-	}
+var waitVerb = row{
+	Verb: command.Verb{
+		Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
+		Now: true, Options: append(followOptions(), nowOption), Example: "wait",
+		Long: "A notebook that is closed and opened again does not go on showing the output of its cells: " +
+			"wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; " +
+			"the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
+	},
+	run: (*invocation).wait, ownInterrupts: true,
 }
 
 // What a cell shows of each end of a burst, and of a line, in bytes of JSON.
@@ -75,10 +73,8 @@ func (inv *invocation) inShell(v result.Value, err error) error {
 // waitLive waits for a run of a live cluster.
 func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.Value, error) {
 	show := inv.Text("show")
-	if show == "" {
-		if sub := inv.session.Submission(m.Name); sub != nil {
-			show = sub.Show
-		}
+	if sub := inv.session.Submission(m.Name); show == "" && sub != nil {
+		show = sub.Show
 	}
 	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, inv.shown())
 }
@@ -87,18 +83,9 @@ func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.
 func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clusterpb.FollowRequest,
 	v *render.View,
 ) (result.Value, error) {
-	if req.GetShow() == "" {
-		req.Show = "all"
-	}
+	req.Show = cmp.Or(req.GetShow(), "all")
 	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
-	stream := session.OpenStream(ctx, m, inv.out,
-		func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.RunUpdate, error), error) {
-			runs, err := c.Follow(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			return runs.Recv, nil
-		})
+	stream := session.OpenStream(ctx, m, inv.out, req, clusterpb.ControlClient.Follow)
 	defer stream.Close()
 	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())
@@ -198,9 +185,7 @@ func (f *followed) fed(err error) (result.Value, error) {
 // followPrinter writes the lines of a followed run, which its driver has shortened.
 func (inv *invocation) followPrinter() *render.Printer {
 	p := render.NewPrinter(inv.out, inv.session.Say, 0)
-	if !inv.session.Options.Shell {
-		p.Cell()
-	}
+	p.Cell = !inv.session.Options.Shell
 	return p
 }
 

@@ -12,17 +12,15 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-func whyVerb() row {
-	return row{
-		Verb: command.Verb{
-			Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{jsonOption(), pastClusterOption(), nowOption()}, Example: "why --now",
-			Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, " +
-				"and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice " +
-				"it says that it is not sure; stacks shows more.",
-		},
-		run: (*invocation).why,
-	}
+var whyVerb = row{
+	Verb: command.Verb{
+		Name: "why", Summary: "which tasks hold the run up, or how the last one ended", Magic: true, Shell: true, Now: true,
+		Options: []command.Option{jsonOption, pastClusterOption, nowOption}, Example: "why --now",
+		Long: "It takes two snapshots of all tasks, a second apart, and says which of them do not wait for the others, " +
+			"and where they are in the program. The program needs no change and goes on. Where the evidence does not suffice " +
+			"it says that it is not sure; stacks shows more.",
+	},
+	run: (*invocation).why,
 }
 
 // whyWait bounds the call: the driver answers before, also if agents do not.
@@ -48,16 +46,13 @@ func (inv *invocation) verdict(ctx context.Context) (*clusterpb.WhyReply, error)
 			return reply, err
 		}
 	}
-	h, past, err := inv.recall(ctx, false)
+	h, _, err := inv.recall(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	var last *clusterpb.RunStatus
 	if runs := h.GetRuns(); len(runs) > 0 {
 		last = runs[len(runs)-1]
-	}
-	if past != nil && !inv.Has("json") {
-		inv.out.Stdout(inv.session.PastLine(past) + "\n")
 	}
 	return results.Why(last), nil
 }

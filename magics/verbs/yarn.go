@@ -27,11 +27,10 @@ func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest
 		names = append(names, k.variable)
 	}
 	found := map[string]*string{}
-	if inv.py != nil { // cells may have set them
-		err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names}, &found)
-		if err != nil && !errors.Is(err, bridge.ErrNoPython) {
-			return fmt.Errorf("look up the notebook's HADOOP_CONF_DIR: %w", err)
-		}
+	// Cells may have set them.
+	err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names}, &found)
+	if err != nil && !errors.Is(err, bridge.ErrNoPython) {
+		return fmt.Errorf("look up the notebook's HADOOP_CONF_DIR: %w", err)
 	}
 	for _, k := range hadoopKeys {
 		v := os.Getenv(k.variable)

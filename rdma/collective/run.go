@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/rdma/memory"
 	"github.com/tfcluster/tfcluster/rdma/reduce"
@@ -141,12 +142,7 @@ func (g *Group) reduceWhole(call Call) ([]Part, error) {
 
 // reduceParts combines this rank's part of the host's vectors, and waits until the parts that it needs are combined.
 func (g *Group) reduceParts(ctx context.Context, call Call) error {
-	at := 0
-	for i, rank := range g.local {
-		if rank == g.cfg.Rank {
-			at = i
-		}
-	}
+	at := slices.Index(g.local, g.cfg.Rank)
 	begin, end := part(call.Size, call.Type.Size(), at, len(g.local))
 	err := g.with(g.local, int(g.calls%2), func(slots, _ [][]byte) error {
 		var sources [][]byte
@@ -174,19 +170,15 @@ func (g *Group) reduceParts(ctx context.Context, call Call) error {
 // parts returns where the result is on one host.
 func (g *Group) parts(call Call) []Part {
 	slot := int(g.calls % 2)
-	switch call.Kind {
-	case Broadcast:
+	if call.Kind == Broadcast {
 		return []Part{{Rank: call.Root, Slot: slot, Size: call.Size}}
-	case AllGather, Exchange:
-		var parts []Part
-		for _, rank := range g.local {
-			parts = append(parts, Part{Rank: rank, Slot: slot, Size: call.Size})
-		}
-		return parts
 	}
 	var parts []Part
 	for i, rank := range g.local {
-		begin, end := part(call.Size, call.Type.Size(), i, len(g.local))
+		begin, end := int64(0), call.Size // AllGather, Exchange
+		if call.Kind == AllReduce {
+			begin, end = part(call.Size, call.Type.Size(), i, len(g.local))
+		}
 		parts = append(parts, Part{Rank: rank, Slot: slot, Offset: begin, Size: end - begin})
 	}
 	return parts

@@ -198,10 +198,7 @@ func sizeText(bytes uint64) string {
 
 // parseState returns the state of "4: ACTIVE".
 func parseState(text string) string {
-	_, state, found := strings.Cut(text, ":")
-	if !found {
-		return ""
-	}
+	_, state, _ := strings.Cut(text, ":")
 	return strings.TrimSpace(state)
 }
 

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -27,9 +28,7 @@ func (h *Host) roce(p *Port, dir string) {
 		}
 		version := parseVersion(kind)
 		netdev := h.read(path.Join(dir, "gid_attrs/ndevs", slot))
-		if p.Netdev == "" {
-			p.Netdev = netdev
-		}
+		p.Netdev = cmp.Or(p.Netdev, netdev)
 		if version == 0 || address.Is6() && address.IsLinkLocalUnicast() { // those of IPv4 (169.254.0.0/16) can be used
 			continue
 		}

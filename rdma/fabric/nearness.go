@@ -3,6 +3,7 @@ package fabric
 import (
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,10 +99,8 @@ func (h *Host) gpuPlaces() []place {
 	var places []place
 	for _, address := range h.list(dir, maxDevices) {
 		uuid := gpuUUID(h.read(path.Join(dir, address, "information")))
-		for _, own := range h.GPUs {
-			if uuid != "" && own == uuid {
-				places = append(places, h.placeOf("sys/bus/pci/devices/"+address))
-			}
+		if uuid != "" && slices.Contains(h.GPUs, uuid) {
+			places = append(places, h.placeOf("sys/bus/pci/devices/"+address))
 		}
 	}
 	return places

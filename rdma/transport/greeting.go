@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -89,10 +90,7 @@ func exchanged(conn net.Conn, message []byte, read func() error) error {
 	if err != nil {
 		_ = conn.Close() // wakes the sender
 	}
-	if serr := <-sent; err == nil {
-		err = serr
-	}
-	return err
+	return cmp.Or(err, <-sent)
 }
 
 // connecting bounds the time of a handshake by ctx; done removes the bound.

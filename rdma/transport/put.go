@@ -28,31 +28,25 @@ func (r *remote) waitFor(until func() bool) error {
 // hasRoom reports whether the queue has room for one more write. Caller holds mu.
 func (r *remote) hasRoom() bool { return r.posted-r.completed < requests }
 
-// post posts a write when the queue has room for it. Caller holds mu.
+// post posts a write when the queue has room for it. A write that is not Signaled gets a completion of its own only if
+// enough writes before it have none. Caller holds mu.
 func (r *remote) post(w verbs.Write) error {
 	if err := r.waitFor(r.hasRoom); err != nil {
 		return err
 	}
-	return r.postNow(r.posted-r.signaled >= signalAt, w)
-}
-
-// postSignaled posts a write that gets a completion of its own. Caller holds mu.
-func (r *remote) postSignaled(w verbs.Write) error {
-	if err := r.waitFor(r.hasRoom); err != nil {
-		return err
-	}
-	return r.postNow(true, w)
+	w.Signaled = w.Signaled || r.posted-r.signaled >= signalAt
+	return r.postNow(w)
 }
 
 // postNow posts a write; there must be room for it. Caller holds mu.
-func (r *remote) postNow(signaled bool, w verbs.Write) error {
-	w.ID, w.Signaled = r.posted+1, signaled
+func (r *remote) postNow(w verbs.Write) error {
+	w.ID = r.posted + 1
 	if err := r.queue.Post(w); err != nil {
 		r.fail(err)
 		return err
 	}
 	r.posted++
-	if signaled {
+	if w.Signaled {
 		r.signaled = r.posted
 	}
 	return nil
@@ -82,7 +76,7 @@ func (r *remote) reach(ctx context.Context) error {
 		over = true
 		stop()
 	}()
-	if err := r.postSignaled(verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key}); err != nil {
+	if err := r.post(verbs.Write{Remote: r.peer.ring.address, RemoteKey: r.peer.ring.key, Signaled: true}); err != nil {
 		return err
 	}
 	r.awaitFor(limit, func() bool { return r.over != nil || r.completed > 0 })
@@ -100,7 +94,9 @@ func (r *remote) put(c Completion, data []byte) error {
 	if err := r.waitFor(func() bool { return r.sent-r.granted < credits && r.completed >= r.slots[at] }); err != nil {
 		return err
 	}
-	to := verbs.Write{Remote: r.peer.memory.address + uint64(r.room.Begin(c.Slot)+c.Offset), RemoteKey: r.peer.memory.key}
+	to := verbs.Write{
+		Remote: r.peer.memory.address + uint64(r.room.Begin(c.Slot)+c.Offset), RemoteKey: r.peer.memory.key, Signaled: true,
+	}
 	message := c.append(r.memory.slots[at*slotSize:][:0])[:recordRoom]
 	var err error
 	var direct uint64 // the last write that reads the caller's data
@@ -141,7 +137,7 @@ func (r *remote) putPieces(to verbs.Write, data []byte) (last uint64, err error)
 		if direct {
 			to.Local, to.LocalKey, to.Size = at, r.own.device.LocalKey, uint32(len(piece))
 			at += uint64(len(piece))
-			if err = r.postSignaled(to); err == nil {
+			if err = r.post(to); err == nil {
 				last = r.posted
 			}
 		} else {
@@ -163,7 +159,7 @@ func (r *remote) putStaged(to verbs.Write, data []byte) error {
 	}
 	stage := r.memory.stages[i][:len(data)]
 	copy(stage, data)
-	err := r.postSignaled(r.from(stage, to))
+	err := r.post(r.from(stage, to))
 	r.stages[i] = r.posted
 	return err
 }

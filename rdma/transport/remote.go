@@ -241,7 +241,9 @@ func (r *remote) settled() bool { return r.completed >= r.signaled }
 func (r *remote) finish() {
 	r.awaitFor(settling, func() bool { return r.closed || r.hasRoom() })
 	if !r.closed && r.signaled < r.posted {
-		_ = r.postNow(true, r.granting()) // completes the writes before it
+		last := r.granting()
+		last.Signaled = true // completes the writes before it
+		_ = r.postNow(last)
 	}
 	r.awaitFor(settling, func() bool { return r.closed || r.settled() })
 	if !r.closed {

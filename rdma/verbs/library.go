@@ -81,33 +81,29 @@ func (l *Library) call(f function, arguments ...uintptr) uintptr {
 
 // pointer calls a function that returns an address, or 0 and sets errno.
 func (l *Library) pointer(f function, arguments ...uintptr) (uintptr, error) {
-	runtime.LockOSThread() // errno is the thread's
-	defer runtime.UnlockOSThread()
-	errno := at[int32](l.call(errnoLocation))
-	*errno = 0
-	if result := l.call(f, arguments...); result != 0 {
-		return result, nil
-	}
-	if *errno == 0 {
-		return 0, errors.New("libibverbs gives no reason")
-	}
-	return 0, syscall.Errno(*errno)
+	return l.checked(func(result uintptr) bool { return result != 0 }, f, arguments...)
 }
 
 // negative calls a function that returns 0, or -1 and sets errno.
 func (l *Library) negative(f function, arguments ...uintptr) error {
+	_, err := l.checked(func(result uintptr) bool { return int32(result) == 0 }, f, arguments...)
+	return err
+}
+
+// checked calls a function that sets errno where its result is not ok.
+func (l *Library) checked(ok func(uintptr) bool, f function, arguments ...uintptr) (uintptr, error) {
 	runtime.LockOSThread() // errno is the thread's
 	defer runtime.UnlockOSThread()
 	errno := at[int32](l.call(errnoLocation))
 	*errno = 0
-	switch n := int32(l.call(f, arguments...)); {
-	case n == 0:
-		return nil
+	result := l.call(f, arguments...)
+	switch {
+	case ok(result):
+		return result, nil
 	case *errno == 0:
-		return errors.New("libibverbs gives no reason")
-	default:
-		return syscall.Errno(*errno)
+		return 0, errors.New("libibverbs gives no reason")
 	}
+	return 0, syscall.Errno(*errno)
 }
 
 // status calls a function that returns 0 or an error number. Some functions of old libraries return -1.

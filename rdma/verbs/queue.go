@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -110,7 +109,7 @@ func (q *Queue) poller() error {
 	fd := at[channelHead](q.channel).File
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		err = cmp.Or(unix.SetNonblock(own, true))
+		err = unix.SetNonblock(own, true)
 		q.ready = os.NewFile(uintptr(own), "completions")
 	}
 	if err != nil {

@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -53,13 +55,11 @@ func (f *Feed) evacuate(x *epoch) []Order {
 
 // poorest returns the reader with the fewest records to come; nil if no program reads.
 func (f *Feed) poorest(x *epoch) *holder {
-	var least *holder
-	for _, h := range f.readers() {
-		if least == nil || f.reach(x, h.id) < f.reach(x, least.id) {
-			least = h
-		}
+	readers := f.readers()
+	if len(readers) == 0 {
+		return nil
 	}
-	return least
+	return slices.MinFunc(readers, func(a, b *holder) int { return cmp.Compare(f.reach(x, a.id), f.reach(x, b.id)) })
 }
 
 // reach returns the number of records by which readers are compared: all records of the epoch if reading is even,
@@ -193,13 +193,9 @@ func (f *Feed) equalize(x *epoch) (moves []Order, waits bool) {
 // setTargets determines, once, how many records each reader gets: the same number, and one more for some where
 // nothing is left out.
 func (f *Feed) setTargets(x *epoch, readers []*holder) {
-	known := len(x.target) == len(readers)
-	for _, h := range readers {
-		_, has := x.target[h.id]
-		known = known && has
-	}
-	if known { // otherwise it is the first time, or a program has left since
-		return
+	lacks := func(h *holder) bool { _, has := x.target[h.id]; return !has }
+	if len(x.target) == len(readers) && !slices.ContainsFunc(readers, lacks) {
+		return // otherwise it is the first time, or a program has left since
 	}
 	var total int64
 	for _, h := range readers {

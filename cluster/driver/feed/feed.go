@@ -163,12 +163,8 @@ func (f *Feed) Lost(holder string) []Order {
 	if f.Uneven == Stay && !f.over {
 		return f.Fail(holder + " has ended: the results of its records are lost")
 	}
-	reason := f.gone(f.holders[holder])
-	switch {
-	case reason != "" && f.fault == "":
+	if reason := f.gone(f.holders[holder]); reason != "" && f.fault == "" {
 		return f.fail(reason)
-	case f.over:
-		return nil
 	}
 	return f.proceed(nil)
 }
@@ -216,7 +212,7 @@ func (f *Feed) proceed(orders []Order) []Order {
 	if f.over {
 		return orders
 	}
-	if !f.anyReads() {
+	if len(f.readers()) == 0 {
 		f.stopSource("no program reads any more")
 		return append(orders, f.end("", false)...)
 	}
@@ -241,9 +237,7 @@ func (f *Feed) reading(h *holder, r *clusterpb.FeedReading) []Order {
 		mode = even
 	}
 	h.mode = mode
-	if f.mode == unknown {
-		f.mode = mode
-	}
+	f.mode = cmp.Or(f.mode, mode)
 	if f.mode != mode {
 		return f.fail(
 			fmt.Sprintf("%s reads with as_dataset or fit, %s does not: all workers must read the feed in the same way",
@@ -261,8 +255,6 @@ func (f *Feed) reader(mode readingMode) string {
 	}
 	return ""
 }
-
-func (f *Feed) anyReads() bool { return len(f.readers()) > 0 }
 
 // readers returns the holders whose programs read.
 func (f *Feed) readers() []*holder {
@@ -309,7 +301,7 @@ func (f *Feed) gone(h *holder) (reason string) {
 	}
 	h.reads, h.gone, h.moving = false, true, false
 	switch {
-	case !f.anyReads():
+	case len(f.readers()) == 0:
 		return ""
 	case uncertain && !f.over:
 		return h.id + " has ended while records were delivered to it"

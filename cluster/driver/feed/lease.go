@@ -84,11 +84,10 @@ func (f *Feed) leaseEnded(holder string, e *clusterpb.LeaseEnded) []Order {
 			}
 			return f.next(l)
 		}
-		for i, w := range l.waiting {
-			if w.is(holder, e.GetProducer()) {
-				l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-				return nil
-			}
+		i := slices.IndexFunc(l.waiting, func(w request) bool { return w.is(holder, e.GetProducer()) })
+		if i >= 0 {
+			l.waiting = slices.Delete(l.waiting, i, i+1)
+			return nil
 		}
 	}
 	return nil

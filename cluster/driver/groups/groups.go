@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,7 +79,7 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 	if err != nil {
 		return err
 	}
-	if run.Over != "" || run.ID != m.GetRun() || !run.has(m) {
+	if run.Over != "" || run.ID != m.GetRun() || !slices.Contains(run.Tasks, Task{m.GetTask(), m.GetAttempt()}) {
 		return status.Errorf(codes.FailedPrecondition, "%s is no task of the active run any more: run %d was ended, "+
 			"or its tasks were started again", m.GetTask(), m.GetRun())
 	}
@@ -116,15 +117,6 @@ func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServe
 			return stream.Context().Err()
 		}
 	}
-}
-
-func (r Run) has(m *clusterpb.GroupMember) bool {
-	for _, t := range r.Tasks {
-		if t.Name == m.GetTask() && t.Attempt == m.GetAttempt() {
-			return true
-		}
-	}
-	return false
 }
 
 // enter adds a member to the group of its attempt. The first member makes the group.

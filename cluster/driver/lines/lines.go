@@ -38,9 +38,8 @@ type Handler struct {
 	closed context.Context // ends with Close
 	end    context.CancelFunc
 
-	mu   sync.Mutex
-	over bool           // guarded by mu: Close was called
-	work sync.WaitGroup // of the requests; Add is called with mu
+	mu   sync.Mutex     // held while closed ends, and while a request is counted
+	work sync.WaitGroup // of the requests
 }
 
 // New returns the Handler of a cluster.
@@ -53,9 +52,8 @@ func New(name string, source Source) *Handler {
 // Close ends the requests that are being served, with an error, and waits for them.
 func (h *Handler) Close() {
 	h.mu.Lock()
-	h.over = true
-	h.mu.Unlock()
 	h.end()
+	h.mu.Unlock()
 	h.work.Wait()
 }
 
@@ -63,7 +61,7 @@ func (h *Handler) Close() {
 func (h *Handler) begin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.closed.Err() != nil {
 		return false
 	}
 	h.work.Add(1)

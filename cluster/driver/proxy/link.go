@@ -42,16 +42,14 @@ func (p *Proxy) wake() {
 }
 
 func (p *Proxy) connected() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn != nil
+	conn, _, _ := p.driver()
+	return conn != nil
 }
 
 // connectionReady returns whether there is a working connection to the driver.
 func (p *Proxy) connectionReady() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn != nil && p.conn.GetState() == connectivity.Ready
+	conn, _, _ := p.driver()
+	return conn != nil && conn.GetState() == connectivity.Ready
 }
 
 func (p *Proxy) waitingFor() string {

@@ -32,40 +32,40 @@ const firstCopy = 20 * time.Second
 
 // openBoard opens or stops TensorBoard, as requested.
 func (p *Proxy) openBoard(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
-	reply := &clusterpb.TensorBoardReply{}
-	var err error
 	switch {
 	case p.board.process == nil:
-		reply.Error = "this process serves no TensorBoard"
-		return reply
+		return &clusterpb.TensorBoardReply{Error: "this process serves no TensorBoard"}
 	case asked.GetStop():
-		err = p.board.process.Stop(ctx)
-	default:
-		logdir := asked.GetLogdir()
-		if logdir == "" {
-			logdir = p.cfg.Dir
-			if asked.GetRun() > 0 {
-				logdir = strings.TrimRight(rundir.Dir(p.cfg.Dir, asked.GetRun()), "/") + "/logs"
-			}
+		if err := p.board.process.Stop(ctx); err != nil {
+			return &clusterpb.TensorBoardReply{Error: err.Error()}
 		}
-		here := logdir
-		if rest, below := rundir.Below(logdir, p.cfg.Dir); below {
-			if err = p.copyLogs(ctx); err == nil {
-				here = filepath.Join(p.board.folder, filepath.FromSlash(rest))
-			}
-		}
-		if err == nil {
-			if reply, err = p.board.process.Open(ctx, here); err == nil {
-				reply.Logdir = logdir
-				return reply
-			}
-		}
-		reply = &clusterpb.TensorBoardReply{Logdir: logdir}
+		return &clusterpb.TensorBoardReply{}
 	}
+	logdir := asked.GetLogdir()
+	if logdir == "" {
+		logdir = p.cfg.Dir
+		if asked.GetRun() > 0 {
+			logdir = strings.TrimRight(rundir.Dir(p.cfg.Dir, asked.GetRun()), "/") + "/logs"
+		}
+	}
+	reply, err := p.openLogs(ctx, logdir)
 	if err != nil {
-		reply.Error = err.Error()
+		return &clusterpb.TensorBoardReply{Logdir: logdir, Error: err.Error()}
 	}
+	reply.Logdir = logdir
 	return reply
+}
+
+// openLogs opens TensorBoard with a folder, or with the copy of one below the cluster's directory.
+func (p *Proxy) openLogs(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error) {
+	rest, below := rundir.Below(logdir, p.cfg.Dir)
+	if !below {
+		return p.board.process.Open(ctx, logdir)
+	}
+	if err := p.copyLogs(ctx); err != nil {
+		return nil, err
+	}
+	return p.board.process.Open(ctx, filepath.Join(p.board.folder, filepath.FromSlash(rest)))
 }
 
 // copyLogs starts copying the event files to this host, once, and waits for the first round.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // meaning is what a frame of a library says about the task.
@@ -122,7 +123,7 @@ var phases = sync.OnceValue(func() map[Phase]*regexp.Regexp {
 })
 
 // loading matches functions that load what others have saved.
-var loading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^_*(load|restore)(_|$)`) })
+var loading = lazyre.New(`(?i)^_*(load|restore)(_|$)`)
 
 // phaseOf returns what the name of a function of the program says it does; NoPhase: nothing.
 func phaseOf(function string) Phase {

@@ -298,15 +298,8 @@ func (e *evidence) indexes(of []cluster.TaskID) []int {
 
 // phase returns the phase that the stacks of the culprits, or else of any task, show.
 func (e *evidence) phase(culprits []cluster.TaskID) Phase {
-	if len(culprits) == 0 {
-		for i := range e.found {
-			if p := e.found[i].Phase; p != NoPhase {
-				return p
-			}
-		}
-	}
-	for _, i := range e.indexes(culprits) {
-		if p := e.found[i].Phase; p != NoPhase {
+	for i := range e.found {
+		if p := e.found[i].Phase; p != NoPhase && (len(culprits) == 0 || slices.Contains(culprits, e.tasks[i].ID)) {
 			return p
 		}
 	}

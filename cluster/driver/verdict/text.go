@@ -40,13 +40,9 @@ func (e *evidence) text(of []int) string {
 		parts = append(parts, names+": "+e.doing(group[0]))
 	}
 	if len(e.waiting) > 0 {
-		pronoun := "it"
-		if len(of) > 1 {
-			pronoun = "them"
-		}
-		role := ""
+		pronoun, role := "them", ""
 		if len(of) == 1 {
-			role = e.tasks[of[0]].ID.Role
+			pronoun, role = "it", e.tasks[of[0]].ID.Role
 		}
 		parts = append(parts,
 			fmt.Sprintf("%s %s for %s%s", e.others(e.waiting, role), verb(e.waiting, "waits", "wait"), pronoun, e.at(e.waiting)))
@@ -97,14 +93,11 @@ func (f *Finding) what() string {
 
 // at is " in the all-reduce of step 117".
 func (e *evidence) at(waiting []int) string {
-	operation := e.found[waiting[0]].Operation
+	operation, step := e.found[waiting[0]].Operation, e.step(waiting[0])
 	for _, i := range waiting {
 		if e.found[i].Operation != operation {
 			operation = ""
 		}
-	}
-	step := e.step(waiting[0])
-	for _, i := range waiting {
 		if e.step(i) != step {
 			step = -1
 		}
@@ -285,10 +278,8 @@ func seconds(d time.Duration) string {
 
 // duration is a step's time with three digits.
 func duration(d time.Duration) string {
-	switch {
-	case d < time.Second:
+	if d < time.Second {
 		return fmt.Sprintf("%.3g ms", float64(d.Microseconds())/1000)
-	default:
-		return fmt.Sprintf("%.3g s", d.Seconds())
 	}
+	return fmt.Sprintf("%.3g s", d.Seconds())
 }

@@ -51,16 +51,15 @@ var channels = sync.OnceValue(func() map[wait]*regexp.Regexp {
 	}
 })
 
-// codes match a line of source that calls a function which waits. They decide where the kernel hides wait channels, and
-// which of several causes a channel has.
-var codes = sync.OnceValue(func() []struct {
+type codePattern struct {
 	wait wait
 	re   *regexp.Regexp
-} {
-	return []struct {
-		wait wait
-		re   *regexp.Regexp
-	}{
+}
+
+// codes match a line of source that calls a function which waits. They decide where the kernel hides wait channels, and
+// which of several causes a channel has.
+var codes = sync.OnceValue(func() []codePattern {
+	return []codePattern{
 		{waitGC, regexp.MustCompile(`\bgc\.collect\(`)},
 		{waitSleep, regexp.MustCompile(`\bsleep\(`)},
 		{waitChild, regexp.MustCompile(`\bsubprocess\.|\.communicate\(|\bos\.(system|wait\w*)\(`)},

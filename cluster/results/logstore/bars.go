@@ -47,12 +47,11 @@ func (b *Bars) Last(lines []*clusterpb.Line) []*clusterpb.Line {
 // behind appends it, shortened, to what a cell shows.
 func (b *Bars) behind(out *clusterpb.Lines, short *Shortener) {
 	for _, l := range b.Last(nil) {
-		if l = short.Line(l); l == nil {
-			continue
-		}
-		if len(out.GetTail()) > 0 {
+		switch l = short.Line(l); {
+		case l == nil:
+		case len(out.GetTail()) > 0:
 			out.Tail = append(out.Tail, l)
-		} else {
+		default:
 			out.Head = append(out.Head, l)
 		}
 	}

@@ -2,13 +2,12 @@ package logstore
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/lazyre"
 )
 
 // Merger reduces the output of tasks to what a cell shows: the first and last lines of a burst,
@@ -61,9 +60,7 @@ func NewMerger(req *clusterpb.FollowRequest, chief string) *Merger {
 }
 
 // errorPattern matches error lines, which are shown even of tasks that are not selected.
-var errorPattern = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
-})
+var errorPattern = lazyre.New(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
 
 func (m *Merger) wants(l *clusterpb.Line) bool {
 	switch m.show {

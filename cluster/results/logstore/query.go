@@ -40,10 +40,8 @@ func (p Position) before(l *clusterpb.Line) bool { return l.GetSeq() < p[l.GetTa
 // position returns the current position of a run. The caller holds mu.
 func (s *Store) position(run int32) Position {
 	p := Position{}
-	for k, st := range s.streams {
-		if k.run == run {
-			p[k.task] = st.total
-		}
+	for _, st := range s.ofRun(run) {
+		p[st.task] = st.total
 	}
 	return p
 }

@@ -127,14 +127,8 @@ func (g Gap) String() string {
 
 // appendGap appends the row of a gap.
 func appendGap(row []byte, g *Gap) []byte {
-	row = g.To.UTC().AppendFormat(row, stampLayout)
-	row = append(row, ' ', gapMark, ' ')
-	row = strconv.AppendUint(row, g.Lines, 10)
-	row = append(row, ' ')
-	row = g.From.UTC().AppendFormat(row, stampLayout)
-	row = append(row, ' ')
-	row = append(row, strings.ReplaceAll(g.Why, "\n", " ")...)
-	return append(row, '\n')
+	from, to, why := g.From.UTC().Format(stampLayout), g.To.UTC().Format(stampLayout), strings.ReplaceAll(g.Why, "\n", " ")
+	return fmt.Appendf(row, "%s %c %d %s %s\n", to, gapMark, g.Lines, from, why)
 }
 
 // parseGap parses a row of a segment; it returns false if the row is not a gap.
@@ -153,21 +147,15 @@ func parseGap(row []byte, task string) (*Gap, bool) {
 	return &Gap{Task: task, Lines: lines, From: at, To: to, Why: strings.ToValidUTF8(why, string(utf8.RuneError))}, true
 }
 
-// isGap reports whether a row is a gap; a row that cannot be parsed counts as a line.
-func isGap(row []byte) bool {
-	_, ok := parseGap(row, "")
-	return ok
-}
-
 // countRows returns the number of lines in the complete rows of a segment, and the size of
-// those rows.
+// those rows. A row that cannot be parsed counts as a line.
 func countRows(b []byte) (lines uint64, whole int64) {
 	for {
 		i := bytes.IndexByte(b[whole:], '\n')
 		if i < 0 {
 			return lines, whole
 		}
-		if !isGap(b[whole : whole+int64(i)]) {
+		if _, gap := parseGap(b[whole:whole+int64(i)], ""); !gap {
 			lines++
 		}
 		whole += int64(i) + 1

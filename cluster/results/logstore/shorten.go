@@ -1,6 +1,8 @@
 package logstore
 
 import (
+	"unicode/utf8"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -109,12 +111,6 @@ func runeSize(r rune) int {
 		return 2
 	case r < ' ' || r == '\u2028' || r == '\u2029':
 		return 6 // \u0000
-	case r < 0x80:
-		return 1
-	case r < 0x800:
-		return 2
-	case r < 0x10000:
-		return 3
 	}
-	return 4
+	return utf8.RuneLen(r)
 }

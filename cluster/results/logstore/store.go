@@ -15,8 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -100,6 +102,17 @@ func (s *Store) stream(run int32, task string) *stream {
 	return st
 }
 
+// ofRun returns the streams of a run. The caller holds mu.
+func (s *Store) ofRun(run int32) []*stream {
+	var all []*stream
+	for k, st := range s.streams {
+		if k.run == run {
+			all = append(all, st)
+		}
+	}
+	return all
+}
+
 // Append stores the lines of a batch that have not arrived before and passes them to the run's
 // subscribers, even if they cannot be written. It returns the next sequence number it expects.
 // It sets Seq of each line to the line's number in the task's output of the run.
@@ -167,10 +180,8 @@ func (s *Store) Lines(run int32) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var n int64
-	for k, st := range s.streams {
-		if k.run == run {
-			n += int64(st.total)
-		}
+	for _, st := range s.ofRun(run) {
+		n += int64(st.total)
 	}
 	return n
 }
@@ -178,13 +189,11 @@ func (s *Store) Lines(run int32) int64 {
 // Written returns the number of lines that a run's tasks have written, without the frames of progress bars
 // that arrived since the store was created.
 func (s *Store) Written(run int32) int64 {
-	n := s.Lines(run)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, st := range s.streams {
-		if k.run == run {
-			n -= int64(st.frames)
-		}
+	var n int64
+	for _, st := range s.ofRun(run) {
+		n += int64(st.total - st.frames)
 	}
 	return n
 }
@@ -204,12 +213,7 @@ func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, en
 // EndRun closes the segments of a run whose tasks write no more: those of a lost executor have not ended by themselves.
 func (s *Store) EndRun(run int32) {
 	s.mu.Lock()
-	var all []*stream
-	for k, st := range s.streams {
-		if k.run == run {
-			all = append(all, st)
-		}
-	}
+	all := s.ofRun(run)
 	s.mu.Unlock()
 	for _, st := range all {
 		st.writing.Lock()
@@ -234,10 +238,7 @@ func (s *Store) closeOver(st *stream) {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	var all []*stream
-	for _, st := range s.streams {
-		all = append(all, st)
-	}
+	all := slices.Collect(maps.Values(s.streams))
 	s.mu.Unlock()
 	var errs []error
 	for _, st := range all {

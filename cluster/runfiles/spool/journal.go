@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 )
 
 // journal is the state that a later driver needs: the remote files, and the files to remove
@@ -53,11 +55,7 @@ func (s *Spool) save() error {
 		return nil
 	}
 	s.changed = false
-	j := journal{Known: s.known}
-	for name := range s.gone {
-		j.Gone = append(j.Gone, name)
-	}
-	b, err := json.Marshal(j)
+	b, err := json.Marshal(journal{Known: s.known, Gone: slices.Collect(maps.Keys(s.gone))})
 	s.mu.Unlock()
 	if err == nil {
 		err = s.root.WriteFile(journalName+".new", b, 0o600)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -263,20 +264,14 @@ func (s *Spool) unstage() { _ = s.root.RemoveAll(stageName) }
 // removeRemote removes the remote copies of removed files, files that refer to others first.
 func (s *Spool) removeRemote(ctx context.Context) error {
 	s.mu.Lock()
-	var names []string
-	for name := range s.gone {
-		names = append(names, name)
-	}
+	names := slices.SortedFunc(maps.Keys(s.gone), func(a, b string) int { return runfiles.ByRank(b, a) })
 	s.mu.Unlock()
-	slices.SortFunc(names, func(a, b string) int { return runfiles.ByRank(b, a) })
 	for _, name := range names {
 		if err := s.cfg.Remote.Remove(ctx, s.uri(name)); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		if s.gone[name] {
-			delete(s.gone, name)
-		}
+		delete(s.gone, name)
 		delete(s.known, name) // a new file of that name is uploaded again
 		s.changed = true
 		s.mu.Unlock()

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -90,15 +91,9 @@ const lockWait = 5 * time.Second
 // Open locks the directory's local folder and loads its journal. It does not access the remote
 // file system; call Check first.
 func Open(ctx context.Context, c Config) (*Spool, error) {
-	if c.Interval == 0 {
-		c.Interval = 2 * time.Second
-	}
-	if c.Low == 0 {
-		c.Low = 4 << 30
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Interval = cmp.Or(c.Interval, 2*time.Second)
+	c.Low = cmp.Or(c.Low, 4<<30)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	sum := sha256.Sum256([]byte(c.Dir))
 	s := &Spool{
 		cfg: c, folder: filepath.Join(c.Parent, ".spool-"+hex.EncodeToString(sum[:8])), turn: make(chan struct{}, 1),
@@ -152,14 +147,26 @@ func (s *Spool) Folder() string { return s.folder }
 
 // OnNotice calls note with each message for users from now on, and with those that are waiting.
 func (s *Spool) OnNotice(note func(text string)) {
-	for _, text := range s.notices.listen(note) {
+	n := &s.notices
+	n.mu.Lock()
+	waiting := n.waiting
+	n.listener, n.waiting = note, nil
+	n.mu.Unlock()
+	for _, text := range waiting {
 		note(text)
 	}
 }
 
 func (s *Spool) notify(text string) {
 	s.cfg.Log.Info("directory", "note", text)
-	if note := s.notices.receiver(text); note != nil {
+	n := &s.notices
+	n.mu.Lock()
+	note := n.listener
+	if note == nil {
+		n.waiting = append(n.waiting, text)
+	}
+	n.mu.Unlock()
+	if note != nil {
 		note(text)
 	}
 }
@@ -169,25 +176,6 @@ type notices struct {
 	mu       sync.Mutex
 	listener func(text string) // guarded by mu
 	waiting  []string          // guarded by mu: messages from before there was a listener
-}
-
-// listen sets the listener and returns the waiting messages.
-func (n *notices) listen(listener func(text string)) (waiting []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	waiting, n.listener, n.waiting = n.waiting, listener, nil
-	return waiting
-}
-
-// receiver returns the listener for a message; if there is none, it returns nil and the message
-// waits.
-func (n *notices) receiver(note string) func(text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listener == nil {
-		n.waiting = append(n.waiting, note)
-	}
-	return n.listener
 }
 
 // Close releases the local folder, and removes it if all its files are also remote. Otherwise

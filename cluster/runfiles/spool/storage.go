@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -170,10 +171,7 @@ func (s *Spool) fetchOne(ctx context.Context, name string) error {
 		return s.writeError(err, temp)
 	}
 	n, err := io.Copy(w, r)
-	if cerr := w.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = cmp.Or(err, w.Close()); err != nil {
 		_ = s.root.Remove(temp) // the first error is more specific
 		return s.writeError(err, temp)
 	}

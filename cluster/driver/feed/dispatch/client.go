@@ -33,12 +33,8 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 	if err != nil {
 		return err
 	}
-	if failure != nil {
+	if s == nil { // without a failure, the run itself reports why it has ended
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
-	}
-	// The run itself reports why it has ended.
-	if s == nil {
-		return stream.Send(&clusterpb.FeedUpdate{Over: true})
 	}
 	defer d.forget(s)
 	d.addRoute(s)
@@ -226,21 +222,16 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			// The run ends, or its tasks are restarted. Either is a better reason than this one.
 			update.Over, update.Failure = false, nil
 		}
-		if update.GetStop() && stopped && !update.GetOver() {
-			update.Stop = false
-		}
+		update.Stop = update.GetStop() && (!stopped || update.GetOver())
 		stopped = stopped || update.GetStop()
 		if update.GetOver() {
 			d.forget(s) // before the client is informed: it may begin another feed at once
 		}
-		if err := stream.Send(update); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		if update.GetOver() {
+		switch err := stream.Send(update); {
+		case errors.Is(err, io.EOF):
 			return nil
+		case err != nil, update.GetOver():
+			return err
 		}
 	}
 }
@@ -331,9 +322,7 @@ func (d *Dispatch) suspect(s *session) time.Duration {
 func (d *Dispatch) forget(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !s.feed.Progress().Over {
-		s.send(s.feed.Fail("the client that read the source has ended"))
-	}
+	s.send(s.feed.Fail("the client that read the source has ended"))
 	if d.on == s {
 		d.on = nil
 	}
