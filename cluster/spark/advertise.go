@@ -24,12 +24,12 @@ const engineHost = "host"
 func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (string, error) {
 	master := masterOf(r)
 	if host := r.GetEngine()[engineHost]; host != "" {
-		if address, err := addressOf(ctx, host); err == nil && isLocal(address) {
+		if address, err := addressOf(ctx, host, master); err == nil && isLocal(address) {
 			return address, nil
 		}
 	}
 	if host := r.GetEngine()[engineConf+"spark.driver.host"]; host != "" {
-		address, err := addressOf(ctx, host)
+		address, err := addressOf(ctx, host, master)
 		if err != nil {
 			return "", fmt.Errorf("spark.driver.host %s: %w", host, err)
 		}
@@ -60,7 +60,7 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 	if err != nil {
 		return "", fmt.Errorf("find this machine's address: %w; --advertise HOST gives it", err)
 	}
-	return addressOf(ctx, name)
+	return addressOf(ctx, name, master)
 }
 
 // routeAddress returns the local address of the route to a peer, without sending anything.
@@ -79,18 +79,36 @@ func routeAddress(ctx context.Context, peer string) (string, error) {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// addressOf returns a name's first address; an address is returned unchanged.
-func addressOf(ctx context.Context, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// anywhere is an address that no network has (RFC 5737). The route to it is the one to other networks.
+const anywhere = "192.0.2.1:9"
+
+// addressOf returns an address of a name of this machine that executors can dial; an address is returned unchanged.
+// Debian gives the machine's own name to 127.0.1.1, which another host cannot dial: then it is the local address of the
+// route to the master, or to other networks.
+func addressOf(ctx context.Context, name, master string) (string, error) {
+	lookup, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	addrs, err := net.DefaultResolver.LookupHost(ctx, name)
+	addrs, err := net.DefaultResolver.LookupHost(lookup, name)
 	if err != nil {
 		return "", fmt.Errorf("find this machine's address: %w; --advertise HOST gives it", err)
+	}
+	if i := slices.IndexFunc(addrs, func(a string) bool { return !net.ParseIP(a).IsLoopback() }); i >= 0 {
+		return addrs[i], nil
+	}
+	if net.ParseIP(name) != nil || strings.HasPrefix(master, "local") {
+		return addrs[0], nil
+	}
+	peer := anywhere
+	if first, ok := strings.CutPrefix(master, "spark://"); ok {
+		peer, _, _ = strings.Cut(first, ",")
+	}
+	if route, err := routeAddress(ctx, peer); err == nil {
+		return route, nil
 	}
 	return addrs[0], nil
 }
 
-// isLocal returns whether an address is this machine's; true if that is unknown.
+// isLocal reports whether an address is this machine's; true if that is unknown.
 func isLocal(address string) bool {
 	ip := net.ParseIP(address)
 	have, err := net.InterfaceAddrs()

@@ -25,6 +25,7 @@ func (s *site) faults() {
 			test(&of)
 		})
 	}
+	part("names", (*site).names)
 	part("cut", (*site).cut)
 	part("restart", (*site).restart)
 	for name, p := range programs(s.t) {
