@@ -96,16 +96,20 @@ func (f *FS) do(ctx context.Context, verb, name string, operation func(s *sessio
 	if err != nil {
 		return err
 	}
+	return f.retry(ctx, verb, at, func() error { return f.try(ctx, at, operation) })
+}
+
+// retry runs a step of an operation until it succeeds. It gives up after another error than a temporary one.
+func (f *FS) retry(ctx context.Context, verb string, at location, step func() error) error {
 	end := time.Now().Add(f.config.Bridge)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		err := f.try(ctx, at, operation)
-		if err == nil {
+		err := step()
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return f.explain(verb, at, context.Cause(ctx))
-		}
-		if !temporary(err) || time.Now().Add(pause).After(end) {
+		case !temporary(err), time.Now().Add(pause).After(end):
 			return f.explain(verb, at, err)
 		}
 		select {
