@@ -144,7 +144,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	read := func(r *clusterpb.ReserveRequest, id string, locations []byte) func(cluster.LogQuery, *logText) error {
 		return func(q cluster.LogQuery, out *logText) error {
 			q.Allocation = id
-			return containerlogs.Read(ctx, r, locations, q, out.emit)
+			return containerlogs.History{}.ReadLogs(ctx, r, locations, q, out.emit)
 		}
 	}
 	// Until the nodes have aggregated the logs, the error reports that, or the nodes still have the logs.
@@ -163,7 +163,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	if ended := check("it has ended", read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, []string{application}); o[application] != "finished" {
+	if o := (containerlogs.History{}).Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, []string{application}); o[application] != "finished" {
 		t.Errorf("the outcomes are %v", o)
 	}
 	// Logs that do not exist, or that belong to another user.
@@ -223,7 +223,7 @@ func awaitLogError(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "the error about the logs", func() bool {
-		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
+		err = containerlogs.History{}.ReadLogs(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})
 	for _, want := range wanted {

@@ -99,10 +99,8 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 		nc: nc, protocol: config.Protocol, clientID: make([]byte, 16), reader: bufio.NewReader(nc),
 		calls: map[int32]chan<- response{}, done: make(chan struct{}),
 	}
-	if _, err = rand.Read(c.clientID); err == nil {
-		err = c.handshake(config, qops)
-	}
-	if !unwatch() || err != nil {
+	_, _ = rand.Read(c.clientID) // never fails
+	if err = c.handshake(config, qops); !unwatch() || err != nil {
 		_ = nc.Close() // the first error is returned
 		if ctx.Err() != nil {
 			err = context.Cause(ctx) // the deadline interrupted a read or write

@@ -56,10 +56,7 @@ func notHadoop(format string, args ...any) error {
 // IsException reports whether an error is one of these exceptions of a server. Class names have no package.
 func IsException(err error, classes ...string) bool {
 	e, ok := errors.AsType[*RemoteError](err)
-	if !ok {
-		return false
-	}
-	return slices.Contains(classes, e.Class)
+	return ok && slices.Contains(classes, e.Class)
 }
 
 // Answered reports whether a server answered a call that returned err, with success or an exception: then the
