@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,11 +89,9 @@ func Open(ctx context.Context, cfg Config) (*Holder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the socket of the feed of %s: %w", cfg.Task, err), seg.Close())
 	}
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // never fails
 	ctx, cancel := context.WithCancel(ctx)
 	h := &Holder{
-		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
+		cfg: cfg, key: rand.Text(), seg: seg, ln: ln, cancel: cancel,
 		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)}, sources: sources{producers: map[int64]*producer{}},
 	}
 	h.freed = sync.NewCond(&h.mu)

@@ -99,7 +99,7 @@ func (p *peer) enqueue(o outgoing) {
 		p.queue = append(p.queue, o)
 	}
 	p.mu.Unlock()
-	p.rouse()
+	rouse(p.wake)
 }
 
 // hangUp ends the connection after what is queued.
@@ -107,12 +107,13 @@ func (p *peer) hangUp() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-	p.rouse()
+	rouse(p.wake)
 }
 
-func (p *peer) rouse() {
+// rouse wakes the goroutine that waits for a channel of capacity 1.
+func rouse(wake chan<- struct{}) {
 	select {
-	case p.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
