@@ -112,11 +112,7 @@ func memoryFile(text []byte) (*os.File, error) {
 		return nil, fmt.Errorf("make a file for the task's specification: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "tfcluster-spec")
-	_, err = f.Write(text)
-	if err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
+	if _, err = f.WriteAt(text, 0); err != nil { // which leaves the offset at the beginning
 		f.Close()
 		if errors.Is(err, unix.ENOSPC) { // it is a file in memory
 			err = unix.ENOMEM
