@@ -155,9 +155,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 		cancel(firstJoinError(a.self.host, cfg.GetDriver().GetCoordinator(), a.joinError()))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
-	if a.gpus.meter != nil {
-		a.work.Go(func() { a.gpus.meter.Run(ctx) })
-	}
+	a.work.Go(func() { a.gpus.meter.Run(ctx) })
 	a.watchOwners(ctx)
 	err = a.link.run(ctx)
 	cause := context.Cause(ctx)

@@ -199,10 +199,8 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 func (o *ownFiles) flush(limit time.Duration) {
 	end := time.Now().Add(limit)
 	for _, r := range o.lastTasks() {
-		select {
-		case <-r.over:
+		if closed(r.over) {
 			waitFor(r.done, time.Until(end))
-		default:
 		}
 	}
 }

@@ -302,14 +302,9 @@ func (t *task) needsRenewal() bool {
 
 // pid returns the task's process ID while it runs, otherwise 0.
 func (t *task) pid() int {
-	select {
-	case <-t.done:
-		return 0
-	default:
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.proc.running == nil {
+	if closed(t.done) || t.proc.running == nil {
 		return 0
 	}
 	return t.proc.running.PID

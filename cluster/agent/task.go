@@ -299,7 +299,10 @@ func (t *task) handleControl(m controlMessage) {
 	case "entered":
 		e.Event = &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{StartSeconds: m.Seconds}}
 	case "report":
-		e.Event = &clusterpb.TaskEvent_Report{Report: m.report(time.Now())}
+		if m.report.GetWallTime() <= 0 {
+			m.report.WallTime = float64(time.Now().UnixNano()) / 1e9
+		}
+		e.Event = &clusterpb.TaskEvent_Report{Report: m.report}
 	case "exception":
 		t.ending.fail(m.failure)
 		return
@@ -337,9 +340,9 @@ func (t *task) handleControl(m controlMessage) {
 		}
 		e.Event = &clusterpb.TaskEvent_Manifest{Manifest: part}
 	case "step":
-		e.Event = &clusterpb.TaskEvent_Step{Step: m.step()}
+		e.Event = &clusterpb.TaskEvent_Step{Step: m.step}
 	case "activity":
-		e.Event = &clusterpb.TaskEvent_Activity{Activity: m.activityOf()}
+		e.Event = &clusterpb.TaskEvent_Activity{Activity: m.activity}
 	case "stopping":
 		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":
