@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -378,8 +379,5 @@ func firstJoinError(host, address string, err error) error {
 func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.driver.lastError == nil {
-		return errNoAnswer
-	}
-	return a.driver.lastError
+	return cmp.Or(a.driver.lastError, errNoAnswer)
 }

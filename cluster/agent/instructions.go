@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +92,7 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment has its own interpreter
 		want.Python = a.cfg.GetPython()
 	}
-	if want.GetPython() == "" {
-		want.Python = "python3"
-	}
+	want.Python = cmp.Or(want.GetPython(), "python3")
 	a.python.Warm(ctx, want)
 }
 

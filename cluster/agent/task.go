@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -81,9 +82,7 @@ func (e *taskEnding) ask(atOnce bool, reason string) {
 		e.hurry = true
 		close(e.hurried)
 	}
-	if e.reason == "" {
-		e.reason = reason
-	}
+	e.reason = cmp.Or(e.reason, reason)
 }
 
 func (e *taskEnding) why() string {
@@ -199,10 +198,7 @@ func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
 			killSession(p.PID, p.ID)
 		}
 	}
-	if why := t.ending.why(); why != "" {
-		reason = why
-	}
-	return status, reason
+	return status, cmp.Or(t.ending.why(), reason)
 }
 
 // deliver waits until a task's files are at the driver, if it succeeded. A failure is reported

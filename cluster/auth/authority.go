@@ -110,7 +110,8 @@ func (a *Authority) config(name string) (*tls.Config, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool,
+		ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package hdfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -44,12 +45,8 @@ func New(c Config) (*FS, error) {
 	if c.umask, err = c.Conf.Umask(); err != nil {
 		return nil, err
 	}
-	if c.Bridge == 0 {
-		c.Bridge = time.Minute
-	}
-	if c.Stall == 0 {
-		c.Stall = 20 * time.Second
-	}
+	c.Bridge = cmp.Or(c.Bridge, time.Minute)
+	c.Stall = cmp.Or(c.Stall, 20*time.Second)
 	return &FS{config: c, idle: map[string]*session{}}, nil
 }
 

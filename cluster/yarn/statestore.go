@@ -2,6 +2,7 @@ package yarn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -89,9 +90,7 @@ func (a *Attempt) storeLoop() {
 			if a.start == nil {
 				a.start = start
 			}
-			if a.address == "" {
-				a.address = address
-			}
+			a.address = cmp.Or(a.address, address)
 			a.mu.Unlock()
 			select {
 			case <-a.ctx.Done():

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -77,9 +78,7 @@ type room struct {
 
 // Open creates the segment and the socket and begins to attend the driver. The holder ends with ctx or Close.
 func Open(ctx context.Context, cfg Config) (*Holder, error) {
-	if cfg.Memory == 0 {
-		cfg.Memory = DefaultMemory
-	}
+	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
 	seg, err := memory.New("tfcluster-feed", memory.Class{Slots: slots, Size: cfg.Memory / slots})
 	if err != nil {
 		return nil, fmt.Errorf("make the memory of the feed of %s (reserve --feed-memory sets its size): %w", cfg.Task, err)

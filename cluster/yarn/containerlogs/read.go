@@ -27,8 +27,8 @@ type History struct{}
 // IsApplication reports whether an allocation has the ID of a YARN application.
 func (History) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
 
-// ReadLogs emits the logs of an application's containers. r names the YARN cluster; locations is the result of ApplicationHistory.LogLocations, or nil.
-// emit is called with a heading first, then with lines.
+// ReadLogs emits the logs of an application's containers. r names the YARN cluster; locations is the result of
+// ApplicationHistory.LogLocations, or nil. emit is called with a heading first, then with lines.
 func (History) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
 	s, err := site.Find(r)
 	if err != nil {

@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -183,9 +184,7 @@ func (c *Conn) read() {
 // fail ends the connection and every pending call.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
-	if c.err == nil {
-		c.err = err
-	}
+	c.err = cmp.Or(c.err, err)
 	for id, reply := range c.calls {
 		close(reply)
 		delete(c.calls, id)

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,10 +20,7 @@ type RemoteError struct {
 func NewRemoteError(class, message string) *RemoteError {
 	text, stack, _ := strings.Cut(message, "\n")
 	text = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(text, class), ":"))
-	class = class[strings.LastIndexAny(class, ".$")+1:]
-	if class == "" {
-		class = "an error without a name"
-	}
+	class = cmp.Or(class[strings.LastIndexAny(class, ".$")+1:], "an error without a name")
 	return &RemoteError{Class: class, Text: text, Stack: stack}
 }
 

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,15 +97,11 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 
 // ended returns the error for an application that has ended.
 func ended(r *yarnpb.ApplicationReport) error {
-	is := classify("", r.GetDiagnostics())
-	if is == nil {
-		is = ErrGone
-	}
 	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
 	if why == "" {
 		why = ApplicationName(r.GetApplicationId()) + " is " + strings.ToLower(r.GetYarnApplicationState().String())
 	}
-	return fmt.Errorf("%w: %s", is, why)
+	return fmt.Errorf("%w: %s", cmp.Or(classify("", r.GetDiagnostics()), ErrGone), why)
 }
 
 // AwaitMasterToken waits until YARN has activated an unmanaged application, and returns the State of its
