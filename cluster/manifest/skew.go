@@ -80,14 +80,8 @@ func grouped(byValue map[string][]string) []Group {
 		groups = append(groups, Group{value, tasks})
 	}
 	slices.SortFunc(groups, func(a, b Group) int { return compareNames(a.Tasks[0], b.Tasks[0]) })
-	largest := 0
-	for i, g := range groups {
-		if len(g.Tasks) > len(groups[largest].Tasks) {
-			largest = i
-		}
-	}
-	most := groups[largest]
-	return append(slices.Delete(groups, largest, largest+1), most)
+	most := slices.MaxFunc(groups, func(a, b Group) int { return cmp.Compare(len(a.Tasks), len(b.Tasks)) })
+	return append(slices.DeleteFunc(groups, func(g Group) bool { return g.Value == most.Value }), most)
 }
 
 // byImportance orders differences: code, versions, well-known packages, other packages.
