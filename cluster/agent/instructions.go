@@ -44,9 +44,10 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		end := a.endingOf(i.EndRun)
 		a.work.Go(func() { a.endRun(ctx, i.EndRun, end) })
 	case *clusterpb.Instruction_Barrier:
-		a.sendToRun(i.Barrier.GetRun(), map[string]any{
-			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
-		})
+		released := map[string]any{"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError()}
+		for _, t := range a.tasksOf(i.Barrier.GetRun()) {
+			a.work.Go(func() { t.sendControl(released) })
+		}
 	case *clusterpb.Instruction_TrainingOver:
 		a.trainingOver(ctx, i.TrainingOver.GetRun())
 	case *clusterpb.Instruction_AskStep:
@@ -248,12 +249,6 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 		first = append(first, a.disk.files.sentMessages()...)
 	}
 	open(first)
-}
-
-func (a *Agent) sendToRun(id int32, message map[string]any) {
-	for _, t := range a.tasksOf(id) {
-		a.work.Go(func() { t.sendControl(message) })
-	}
 }
 
 // trainingOver tells the tasks that only read checkpoints, once they have the last one.

@@ -60,13 +60,11 @@ func (h *Holder) flushHeld() {
 			continue
 		}
 		e.changed = false
-		e.held.Full, e.held.Starving = h.full(), number == f.at && h.consumer != nil && h.consumer.wants > 0
+		e.held.Full = h.nextWaiting() != nil // a producer waits for a slot and none is free
+		e.held.Starving = number == f.at && h.consumer != nil && h.consumer.wants > 0
 		h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: proto.CloneOf(e.held)}})
 	}
 }
-
-// full reports whether a producer waits for a slot and none is free.
-func (h *Holder) full() bool { return h.nextWaiting() != nil }
 
 // attend keeps the streams to the driver. The holder is over when they end: the driver has ended, or does not know
 // the holder any more.

@@ -90,9 +90,7 @@ func newPeer(conn *net.UnixConn) *peer {
 // send queues a line, with a file unless that is nil.
 func (p *peer) send(line any, file *os.File) { p.enqueue(outgoing{line: line, file: file}) }
 
-// sendBody queues a line and the bytes that follow it.
-func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(outgoing{line: m, body: body}) }
-
+// enqueue queues a line with what it has.
 func (p *peer) enqueue(o outgoing) {
 	p.mu.Lock()
 	if !p.ended {

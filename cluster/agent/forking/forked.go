@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -61,16 +62,14 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 // environment returns a task's environment: its agent's, the request's variables, and the mark
 // by which its processes are found. The forker's own may be another agent's.
 func (s *forker) environment(r *forkerRequest) []string {
-	var env []string
-	for k, v := range r.Base {
-		env = append(env, k+"="+v)
+	all := map[string]string{}
+	maps.Copy(all, r.Base)
+	for _, name := range append(r.Unset, strings.TrimSuffix(proc.TaskMarker, "=")) {
+		delete(all, name)
 	}
-	env = slices.DeleteFunc(env, func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		_, replaced := r.Env[name]
-		return replaced || slices.Contains(r.Unset, name) || name+"=" == proc.TaskMarker
-	})
-	for k, v := range r.Env {
+	maps.Copy(all, r.Env)
+	var env []string
+	for k, v := range all {
 		env = append(env, k+"="+v)
 	}
 	return append(env, proc.TaskMarker+r.ID)

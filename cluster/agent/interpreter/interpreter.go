@@ -202,7 +202,7 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 		}
 		z.Close()
 		if started || ctx.Err() != nil {
-			return failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on that host)", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
+			return failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on that host)", want.GetPython(), excerpt.LastLine(i.Starter.base(want)+".log")))
 		}
 		// It was ending already: the next iteration starts another.
 	}

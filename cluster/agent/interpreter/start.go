@@ -65,8 +65,6 @@ func (s Starter) base(want *clusterpb.WarmUp) string {
 	return filepath.Join(s.Dir, "zygote-"+Key(want, s.searchPath(want)))
 }
 
-func (s Starter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
-
 func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
 	if !want.GetPlain() {
 		if err := s.Extract(); err != nil {

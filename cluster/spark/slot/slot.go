@@ -147,18 +147,13 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 // once.
 func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		err = op.Err // without the address
+	}
 	if err != nil {
-		return fmt.Errorf("this executor cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", o.Coordinator, dialCause(err))
+		return fmt.Errorf("this executor cannot reach the driver at %s: %w; --advertise HOST[:PORTS] names an address that it can dial", o.Coordinator, err)
 	}
 	return conn.Close()
-}
-
-// dialCause returns the cause of a failed dial without the address.
-func dialCause(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		return op.Err.Error()
-	}
-	return err.Error()
 }
 
 // baseFolder returns this user's folder for agents on this machine. Its path must be short, since it

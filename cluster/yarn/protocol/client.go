@@ -71,8 +71,7 @@ const pollInterval = 20 * time.Millisecond
 // Await queries an application until wanted returns true. If the application ends before, Await returns an
 // error with the reason. It calls waiting, if it is not nil, with each other report.
 func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted func(*yarnpb.ApplicationReport) bool, waiting func(*yarnpb.ApplicationReport)) (*yarnpb.ApplicationReport, error) {
-	pause := pollInterval
-	for {
+	for pause := pollInterval; ; pause = min(pause*3/2, time.Second) {
 		r, err := c.Report(ctx, id)
 		if err != nil {
 			return nil, err
@@ -90,7 +89,6 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 		case <-ctx.Done():
 			return nil, fmt.Errorf("YARN takes too long: %s is still %s (%w)", ApplicationName(id), strings.ToLower(r.GetYarnApplicationState().String()), context.Cause(ctx))
 		case <-time.After(pause):
-			pause = min(pause*3/2, time.Second)
 		}
 	}
 }
