@@ -154,7 +154,8 @@ func moveScalars(run *clusterpb.RunManifest, members []*clusterpb.TaskManifest) 
 		field := fields.ByName(name)
 		first := members[0].ProtoReflect()
 		value := first.Get(field)
-		if !first.Has(field) || !allHave(members, func(m *clusterpb.TaskManifest) bool { return m.ProtoReflect().Get(field).Equal(value) }) {
+		same := func(m *clusterpb.TaskManifest) bool { return m.ProtoReflect().Get(field).Equal(value) }
+		if !first.Has(field) || !allHave(members, same) {
 			continue
 		}
 		run.GetCommon().ProtoReflect().Set(field, value)

@@ -96,7 +96,8 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), cmp.Or(err, errors.New("exit status 0")), strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
+			err = cmp.Or(err, errors.New("exit status 0"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), err, strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, fmt.Errorf("%s was not ready within %v: the host may be overloaded or its disk slow; try again", programOf(want), bindTimeout)
