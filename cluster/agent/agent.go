@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -154,9 +155,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 		cancel(firstJoinError(a.self.host, cfg.GetDriver().GetCoordinator(), a.joinError()))
 	})
 	a.work.Go(func() { a.heartbeats(ctx) })
-	if a.gpus.meter != nil {
-		a.work.Go(func() { a.gpus.meter.Run(ctx) })
-	}
+	a.work.Go(func() { a.gpus.meter.Run(ctx) })
 	a.watchOwners(ctx)
 	err = a.link.run(ctx)
 	cause := context.Cause(ctx)
@@ -374,8 +373,5 @@ func firstJoinError(host, address string, err error) error {
 func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.driver.lastError == nil {
-		return errNoAnswer
-	}
-	return a.driver.lastError
+	return cmp.Or(a.driver.lastError, errNoAnswer)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -189,10 +190,7 @@ func (s *blobStore) fetch(ctx context.Context, digest string, w io.Writer) error
 			return nil
 		}
 		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		silent.Stop() // while the disk of this host writes
 		if _, err := w.Write(chunk.GetData()); err != nil {

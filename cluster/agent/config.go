@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,9 +39,7 @@ func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 		return nil, errtext.Fault("the agent's configuration has a negative number")
 	}
 	cfg := proto.CloneOf(given)
-	if cfg.Driver.ServerName == "" {
-		cfg.Driver.ServerName = defaultServer
-	}
+	cfg.Driver.ServerName = cmp.Or(cfg.Driver.ServerName, defaultServer)
 	if wait == nil {
 		cfg.Timeouts = &clusterpb.AgentTimeouts{
 			OrphanGraceMillis: defaultOrphanGrace.Milliseconds(), IdleMillis: defaultIdle.Milliseconds(),

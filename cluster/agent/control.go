@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/snapshot"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -20,32 +18,23 @@ const maxControl = 16 << 20
 type controlMessage struct {
 	Op      string  `json:"op"`
 	Seconds float64 `json:"seconds"`
-	Step    int64   `json:"step"` // of a report, a stepAnswer or an activity
 	Name    string  `json:"name"` // of a barrier or a copy
 	Text    string  `json:"text"`
 	Warning bool    `json:"warning"`
 
 	Manifest json.RawMessage `json:"manifest"` // a TaskManifest
 
+	// of op "report", "step" and "activity", whose fields have the driver's names
+	report   *clusterpb.Report
+	step     *clusterpb.Step
+	activity *clusterpb.Activity
+
 	// fields of one op each
-	progress
 	failure
 	returned
 	wantedCopy
-	stepAnswer
-	activity
 	snapshot.Registration
 	snapshot.Answer
-}
-
-// progress has the fields of op "report".
-type progress struct {
-	TotalSteps  int64              `json:"total_steps"`
-	Epoch       int64              `json:"epoch"`
-	TotalEpochs int64              `json:"total_epochs"`
-	Metrics     map[string]float64 `json:"metrics"`
-	Source      string             `json:"source"`
-	WallTime    float64            `json:"wall_time"`
 }
 
 // failure is an exception that ended the program.
@@ -70,52 +59,29 @@ type wantedCopy struct {
 	Share []int  `json:"share"` // i, n: every n-th file from the i-th on
 }
 
-// stepAnswer reports the program's step counter.
-type stepAnswer struct {
-	Round         int32   `json:"round"`
-	Counter       string  `json:"counter"`
-	Stride        int64   `json:"stride"`
-	ReportSeconds float64 `json:"report_seconds"`
-	Passed        bool    `json:"passed"`
-}
-
-// activity has the fields of op "activity", beside Seconds, Step and stepAnswer.Counter.
-type activity struct {
-	Phase      string   `json:"phase"`
-	Marks      int64    `json:"marks"`
-	OwnSeconds *float64 `json:"own_seconds"` // nil: not measured
-}
-
 // parseControl parses one line. The program may have written it itself, so its values are not
 // trusted.
 func parseControl(line []byte) (m controlMessage, ok bool) {
 	err := json.Unmarshal(line, &m)
+	if err != nil {
+		return m, false
+	}
+	switch m.Op {
+	case "report":
+		m.report = &clusterpb.Report{}
+		err = json.Unmarshal(line, m.report)
+	case "step":
+		m.step = &clusterpb.Step{}
+		err = json.Unmarshal(line, m.step)
+	case "activity":
+		own := struct {
+			Seconds *float64 `json:"own_seconds"` // nil: not measured
+		}{}
+		m.activity = &clusterpb.Activity{}
+		err = errors.Join(json.Unmarshal(line, m.activity), json.Unmarshal(line, &own))
+		m.activity.Measured = own.Seconds != nil
+	}
 	return m, err == nil && m.Op != ""
-}
-
-func (m controlMessage) report(now time.Time) *clusterpb.Report {
-	wall := m.WallTime
-	if wall <= 0 || math.IsInf(wall, 0) || math.IsNaN(wall) {
-		wall = float64(now.UnixNano()) / 1e9
-	}
-	return &clusterpb.Report{
-		Step: m.Step, Metrics: m.Metrics, TotalSteps: m.TotalSteps, Epoch: m.Epoch,
-		TotalEpochs: m.TotalEpochs, Source: m.Source, WallTime: wall,
-	}
-}
-
-func (m controlMessage) step() *clusterpb.Step {
-	return &clusterpb.Step{
-		Round: m.Round, Counter: m.Counter, Step: m.Step, Stride: m.Stride, ReportSeconds: m.ReportSeconds, Passed: m.Passed,
-	}
-}
-
-func (m controlMessage) activityOf() *clusterpb.Activity {
-	a := &clusterpb.Activity{Counter: m.Counter, Step: m.Step, Phase: m.Phase, Marks: m.Marks, Seconds: m.Seconds}
-	if m.OwnSeconds != nil {
-		a.OwnSeconds, a.Measured = *m.OwnSeconds, true
-	}
-	return a
 }
 
 func (m returned) result() (*clusterpb.TaskResult, error) {

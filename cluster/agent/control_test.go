@@ -49,8 +49,8 @@ func TestActivity(t *testing.T) {
 		`{"op":"activity","phase":"first_step","marks":1,"seconds":0.5}`: {Phase: "first_step", Marks: 1, Seconds: 0.5},
 	} {
 		m, ok := parseControl([]byte(line))
-		if !ok || !proto.Equal(m.activityOf(), want) {
-			t.Errorf("%s: %v", line, m.activityOf())
+		if !ok || !proto.Equal(m.activity, want) {
+			t.Errorf("%s: %v", line, m.activity)
 		}
 	}
 }

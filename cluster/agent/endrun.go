@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -35,7 +36,11 @@ func (a *Agent) endingOf(e *clusterpb.EndRun) ending {
 // endRun ends every process of a run (0: of all), then releases its port. It holds a port again
 // for the next Hello if no run is left.
 func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
-	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	var work sync.WaitGroup
+	for _, t := range end.tasks {
+		work.Go(func() { t.end(ctx, millis(e.GetGraceMillis()), "") })
+	}
+	work.Wait()
 	for _, t := range end.tasks {
 		t.services.close()
 	}
@@ -58,19 +63,6 @@ func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 	a.mu.Unlock()
 	if end.renew {
 		a.python.Renew(ctx)
-	}
-}
-
-func (a *Agent) endTasks(ctx context.Context, tasks []*task, grace time.Duration, reason string) {
-	done := make(chan struct{}, len(tasks))
-	for _, t := range tasks {
-		a.work.Go(func() {
-			t.end(ctx, grace, reason)
-			done <- struct{}{}
-		})
-	}
-	for range tasks {
-		<-done
 	}
 }
 

@@ -44,7 +44,7 @@ type environmentFetcher struct {
 func (b *environmentFetcher) fetch(ctx context.Context, want *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error) {
 	e := want.GetEnvironment()
 	if e == nil {
-		return want, nopCloser{}, nil
+		return want, io.NopCloser(nil), nil
 	}
 	if err := prepareCache(b.environments.Dir); err != nil {
 		return nil, nil, fmt.Errorf("--venv on %s: %w", b.environments.Host, err)
@@ -62,10 +62,6 @@ func (b *environmentFetcher) fetch(ctx context.Context, want *clusterpb.WarmUp) 
 	want.Python = held.Python
 	return want, held, nil
 }
-
-type nopCloser struct{}
-
-func (nopCloser) Close() error { return nil }
 
 // prepareCache creates a folder with mode 0700, or checks that nobody but this user can write
 // to it: programs are run from there.

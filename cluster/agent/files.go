@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,10 +99,7 @@ func (o *ownFolder) copies() string { return filepath.Join(o.dir, "copies") }
 // openFiles creates the agent's own folder and, if the driver's disk is not shared, ownFiles in
 // it.
 func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
-	parent := a.cfg.GetFolders().GetWorkDir()
-	if parent == "" {
-		parent = a.cfg.GetFolders().GetRuntimeDir()
-	}
+	parent := cmp.Or(a.cfg.GetFolders().GetWorkDir(), a.cfg.GetFolders().GetRuntimeDir())
 	var err error
 	if a.disk.own, err = openOwnFolder(parent, a.self.incarnation); err != nil || a.cfg.GetFolders().GetSharedDir() != "" {
 		return err
@@ -199,10 +197,8 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 func (o *ownFiles) flush(limit time.Duration) {
 	end := time.Now().Add(limit)
 	for _, r := range o.lastTasks() {
-		select {
-		case <-r.over:
+		if closed(r.over) {
 			waitFor(r.done, time.Until(end))
-		default:
 		}
 	}
 }

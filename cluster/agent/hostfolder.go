@@ -21,8 +21,16 @@ const hostLock = "alive"
 func keepHostFolder(ctx context.Context, dir string) (release func(), err error) {
 	var f *os.File
 	for range hostTries { // another agent may remove it meanwhile
-		if f, err = holdHostFolder(ctx, dir); err == nil {
-			return func() { releaseHostFolder(dir, f) }, nil
+		if err = prepareFolder(dir); err == nil {
+			f, err = lockfile.Open(ctx, filepath.Join(dir, hostLock), lockfile.Shared)
+		}
+		if err == nil {
+			return func() {
+				if lockfile.Try(f, lockfile.Exclusive) == nil { // this is the last agent
+					os.RemoveAll(dir)
+				}
+				f.Close()
+			}, nil
 		}
 		time.Sleep(hostPause)
 	}
@@ -34,21 +42,6 @@ const (
 	hostTries = 100
 	hostPause = 2 * time.Millisecond
 )
-
-// holdHostFolder creates and locks the folder.
-func holdHostFolder(ctx context.Context, dir string) (*os.File, error) {
-	if err := prepareFolder(dir); err != nil {
-		return nil, err
-	}
-	return lockfile.Open(ctx, filepath.Join(dir, hostLock), lockfile.Shared)
-}
-
-func releaseHostFolder(dir string, f *os.File) {
-	if lockfile.Try(f, lockfile.Exclusive) == nil { // this is the last agent
-		os.RemoveAll(dir)
-	}
-	f.Close()
-}
 
 // prepareFolder creates the folder for sockets with mode 0700, or checks that this user owns
 // it.

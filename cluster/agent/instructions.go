@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,9 +44,10 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		end := a.endingOf(i.EndRun)
 		a.work.Go(func() { a.endRun(ctx, i.EndRun, end) })
 	case *clusterpb.Instruction_Barrier:
-		a.sendToRun(i.Barrier.GetRun(), map[string]any{
-			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
-		})
+		released := map[string]any{"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError()}
+		for _, t := range a.tasksOf(i.Barrier.GetRun()) {
+			a.work.Go(func() { t.sendControl(released) })
+		}
 	case *clusterpb.Instruction_TrainingOver:
 		a.trainingOver(ctx, i.TrainingOver.GetRun())
 	case *clusterpb.Instruction_AskStep:
@@ -91,9 +93,7 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment has its own interpreter
 		want.Python = a.cfg.GetPython()
 	}
-	if want.GetPython() == "" {
-		want.Python = "python3"
-	}
+	want.Python = cmp.Or(want.GetPython(), "python3")
 	a.python.Warm(ctx, want)
 }
 
@@ -253,12 +253,6 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 	open(first)
 }
 
-func (a *Agent) sendToRun(id int32, message map[string]any) {
-	for _, t := range a.tasksOf(id) {
-		a.work.Go(func() { t.sendControl(message) })
-	}
-}
-
 // trainingOver tells the tasks that only read checkpoints, once they have the last one.
 func (a *Agent) trainingOver(ctx context.Context, id int32) {
 	for _, t := range a.tasksOf(id) {
@@ -305,14 +299,9 @@ func (t *task) needsRenewal() bool {
 
 // pid returns the task's process ID while it runs, otherwise 0.
 func (t *task) pid() int {
-	select {
-	case <-t.done:
-		return 0
-	default:
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.proc.running == nil {
+	if closed(t.done) || t.proc.running == nil {
 		return 0
 	}
 	return t.proc.running.PID

@@ -69,8 +69,7 @@ func (l *link) send(m *clusterpb.AgentMessage) {
 
 // run opens one stream after another until ctx ends or the agent is released.
 func (l *link) run(ctx context.Context) error {
-	pause := rejoinFirst
-	for {
+	for pause := rejoinFirst; ; pause = min(2*pause, rejoinLast) {
 		began := time.Now()
 		err := l.session(ctx)
 		if errors.Is(err, errReleased) || ctx.Err() != nil {
@@ -88,7 +87,6 @@ func (l *link) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, rejoinLast)
 	}
 }
 

@@ -126,10 +126,7 @@ func copyOne(ctx context.Context, f *hdfs.FS, uri, place string) error {
 		return err
 	}
 	_, err = io.Copy(w, r)
-	if cerr := w.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
+	if err = errors.Join(err, w.Close()); err == nil {
 		err = os.Rename(w.Name(), place)
 	}
 	if err != nil {

@@ -38,10 +38,8 @@ func (a *Agent) sendManifest(t *task, request interpreter.SpawnRequest) {
 // taskVariables returns a task's environment without secrets, without what describes the cluster, and without the
 // folder of the package tfcluster in PYTHONPATH.
 func taskVariables(request interpreter.SpawnRequest, ours string) map[string]string {
-	env := maps.Clone(request.Base)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, request.Base)
 	for _, name := range request.Unset {
 		delete(env, name)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -81,9 +82,7 @@ func (e *taskEnding) ask(atOnce bool, reason string) {
 		e.hurry = true
 		close(e.hurried)
 	}
-	if e.reason == "" {
-		e.reason = reason
-	}
+	e.reason = cmp.Or(e.reason, reason)
 }
 
 func (e *taskEnding) why() string {
@@ -200,10 +199,7 @@ func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
 			killSession(p.PID, p.ID)
 		}
 	}
-	if why := t.ending.why(); why != "" {
-		reason = why
-	}
-	return status, reason
+	return status, cmp.Or(t.ending.why(), reason)
 }
 
 // deliver waits until a task's files are at the driver, if it succeeded. A failure is reported
@@ -301,7 +297,10 @@ func (t *task) handleControl(m controlMessage) {
 	case "entered":
 		e.Event = &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{StartSeconds: m.Seconds}}
 	case "report":
-		e.Event = &clusterpb.TaskEvent_Report{Report: m.report(time.Now())}
+		if m.report.GetWallTime() <= 0 {
+			m.report.WallTime = float64(time.Now().UnixNano()) / 1e9
+		}
+		e.Event = &clusterpb.TaskEvent_Report{Report: m.report}
 	case "exception":
 		t.ending.fail(m.failure)
 		return
@@ -339,9 +338,9 @@ func (t *task) handleControl(m controlMessage) {
 		}
 		e.Event = &clusterpb.TaskEvent_Manifest{Manifest: part}
 	case "step":
-		e.Event = &clusterpb.TaskEvent_Step{Step: m.step()}
+		e.Event = &clusterpb.TaskEvent_Step{Step: m.step}
 	case "activity":
-		e.Event = &clusterpb.TaskEvent_Activity{Activity: m.activityOf()}
+		e.Event = &clusterpb.TaskEvent_Activity{Activity: m.activity}
 	case "stopping":
 		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":

@@ -13,7 +13,6 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/tfcluster/tfcluster/internal/errtext"
@@ -82,7 +81,7 @@ func (a *Authority) issue(subject pkix.Name, usage ...x509.ExtKeyUsage) (certPEM
 
 // sign makes a key and its certificate, which the parent's key signs, or, without a parent, the new key.
 func sign(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) (certPEM, keyPEM []byte, err error) {
-	tmpl.SerialNumber, tmpl.NotBefore, tmpl.NotAfter = serial(), time.Now().Add(-time.Hour), time.Now().Add(certLife)
+	tmpl.NotBefore, tmpl.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(certLife)
 	var der, keyDER []byte
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err == nil && parent == nil {
@@ -101,37 +100,34 @@ func sign(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) (certPEM, keyPEM
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// pair is Issue for a connection.
-func (a *Authority) pair(name string) (tls.Certificate, error) {
+// config returns a TLS configuration for a name, with which peers need a certificate of this authority.
+func (a *Authority) config(name string) (*tls.Config, error) {
 	certPEM, keyPEM, err := a.Issue(name)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	return pair, errtext.AsFault(err)
+	if err != nil {
+		return nil, errtext.AsFault(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool,
+		ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
+	}, nil
 }
 
 // ServerTLS returns the coordinator's TLS configuration: clients need a certificate of this
 // authority. Producers of feeds speak ProducerProtocol, and nobody else does.
 func (a *Authority) ServerTLS() (*tls.Config, error) {
-	pair, err := a.pair(CoordinatorName)
+	config, err := a.config(CoordinatorName)
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-		MinVersion: tls.VersionTLS13, NextProtos: []string{ProducerProtocol}, VerifyConnection: verifyProtocol,
-	}, nil
-}
-
-func serial() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic(err) // the system's random source failed
-	}
-	return n
+	config.ClientAuth, config.NextProtos = tls.RequireAndVerifyClientCert, []string{ProducerProtocol}
+	config.VerifyConnection = verifyProtocol
+	return config, nil
 }
 
 // ID returns the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster

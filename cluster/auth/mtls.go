@@ -2,8 +2,6 @@ package auth
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"math"
 	"slices"
@@ -63,16 +61,12 @@ func DialHosted(a *Authority, address string) (*grpc.ClientConn, error) {
 }
 
 func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
-	pair, err := a.pair(name)
+	config, err := a.config(name)
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
 	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-			Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
-		})),
+		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,

@@ -75,12 +75,14 @@ func (s *search) below(folder string, parts []string) error {
 	for _, info := range infos {
 		name := strings.TrimSuffix(folder, "/") + "/" + info.Name()
 		at := append(slices.Clip(parts), info.Name())
+		hidden := strings.HasPrefix(info.Name(), ".") || strings.HasPrefix(info.Name(), "_")
 		switch {
+		case len(s.pattern) == 0 && hidden:
 		case info.IsDir() && s.enters(at):
 			if err := s.below(name, at); err != nil {
 				return err
 			}
-		case !info.IsDir() && s.wants(at):
+		case !info.IsDir() && (len(s.pattern) == 0 || match(s.pattern, at)):
 			s.found = append(s.found, Found{name, info})
 		}
 	}
@@ -90,7 +92,7 @@ func (s *search) below(folder string, parts []string) error {
 // enters reports whether a folder may contain matches.
 func (s *search) enters(at []string) bool {
 	if len(s.pattern) == 0 {
-		return !hidden(at[len(at)-1])
+		return true
 	}
 	i := slices.Index(s.pattern, "**")
 	if i < 0 {
@@ -98,15 +100,6 @@ func (s *search) enters(at []string) bool {
 	}
 	return len(at) > i && match(s.pattern[:i+1], at) || len(at) <= i && match(s.pattern[:len(at)], at)
 }
-
-func (s *search) wants(at []string) bool {
-	if len(s.pattern) == 0 {
-		return !hidden(at[len(at)-1])
-	}
-	return match(s.pattern, at)
-}
-
-func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
 
 // match reports whether a pattern matches a path, part by part. As in a shell, only a pattern
 // that begins with a dot matches a name that does.

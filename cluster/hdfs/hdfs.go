@@ -1,6 +1,7 @@
 package hdfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -45,12 +46,8 @@ func New(c Config) (*FS, error) {
 	if c.umask, err = c.Conf.Umask(); err != nil {
 		return nil, err
 	}
-	if c.Bridge == 0 {
-		c.Bridge = time.Minute
-	}
-	if c.Stall == 0 {
-		c.Stall = 20 * time.Second
-	}
+	c.Bridge = cmp.Or(c.Bridge, time.Minute)
+	c.Stall = cmp.Or(c.Stall, 20*time.Second)
 	return &FS{config: c, idle: map[string]*session{}}, nil
 }
 
@@ -97,16 +94,20 @@ func (f *FS) do(ctx context.Context, verb, name string, operation func(s *sessio
 	if err != nil {
 		return err
 	}
+	return f.retry(ctx, verb, at, func() error { return f.try(ctx, at, operation) })
+}
+
+// retry runs a step of an operation until it succeeds. It gives up after another error than a temporary one.
+func (f *FS) retry(ctx context.Context, verb string, at location, step func() error) error {
 	end := time.Now().Add(f.config.Bridge)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		err := f.try(ctx, at, operation)
-		if err == nil {
+		err := step()
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return f.explain(verb, at, context.Cause(ctx))
-		}
-		if !temporary(err) || time.Now().Add(pause).After(end) {
+		case !temporary(err), time.Now().Add(pause).After(end):
 			return f.explain(verb, at, err)
 		}
 		select {

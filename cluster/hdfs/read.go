@@ -1,12 +1,12 @@
 package hdfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"time"
 
 	"github.com/colinmarc/hdfs/v2"
 )
@@ -56,24 +56,16 @@ func (r *Reader) Read(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	end := time.Now().Add(r.fs.config.Bridge)
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		n, err := r.try(at, b)
-		if n > 0 || err == nil || errors.Is(err, io.EOF) {
-			return n, err // a permanent error is returned again by the next read
+	var n int
+	var last error
+	err = r.fs.retry(r.ctx, "read", at, func() error {
+		if n, last = r.try(at, b); n > 0 || last == nil || errors.Is(last, io.EOF) {
+			return nil // a permanent error is returned again by the next read
 		}
 		r.drop()
-		if r.ctx.Err() != nil {
-			return 0, r.fs.explain("read", at, context.Cause(r.ctx))
-		}
-		if !temporary(err) || time.Now().Add(pause).After(end) {
-			return 0, r.fs.explain("read", at, err)
-		}
-		select {
-		case <-r.ctx.Done():
-		case <-time.After(pause):
-		}
-	}
+		return last
+	})
+	return n, cmp.Or(err, last)
 }
 
 // try reads once, at the current offset.

@@ -41,7 +41,9 @@ func (s *session) replace(name, token string, r io.ReadSeeker) error {
 		err = s.Rename(temp, name)
 	}
 	if err != nil && answered(err) {
-		err = errors.Join(err, s.removeQuietly(temp))
+		if rerr := s.Remove(temp); rerr != nil && !answered(rerr) {
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }
@@ -84,14 +86,6 @@ func (s *session) fill(w *hdfs.FileWriter, r io.Reader) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// removeQuietly removes the temporary file of a failed write, if HDFS allows it.
-func (s *session) removeQuietly(name string) error {
-	if err := s.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !answered(err) {
-		return err
-	}
-	return nil
 }
 
 // localReader marks errors of the data source as local.

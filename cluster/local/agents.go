@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -31,10 +32,7 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	defer log.Close()
 	cmd := exec.Command(a.program(), "agent")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), log, log
-	cmd.Dir = "/"
-	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
-		cmd.Dir = wd
-	}
+	cmd.Dir = cmp.Or(a.req.Reserve.GetWorkingDir(), "/")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	ag, err := a.register(id, attempt, cmd)
 	if err != nil {
@@ -56,10 +54,7 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 const AgentProgram = "agent-program"
 
 func (a *allocation) program() string {
-	if p := a.req.Reserve.GetEngine()[AgentProgram]; p != "" {
-		return p
-	}
-	return a.req.Program
+	return cmp.Or(a.req.Reserve.GetEngine()[AgentProgram], a.req.Program)
 }
 
 // errReleased means that no more agents are started.
@@ -94,10 +89,6 @@ func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
 			select {
 			case <-time.After(200 * time.Millisecond):
 			case <-a.stop:
-				if !old.Process.Alive() {
-					close(old.done)
-					return
-				}
 				time.Sleep(20 * time.Millisecond)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/internal/errtext"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 )
 
 // allocation has the agents of one cluster.
@@ -97,20 +98,11 @@ func (a *allocation) agentEnded(id cluster.ExecutorID, attempt int, how string) 
 	lost := cluster.Lost{Executor: id, Attempt: attempt, Cause: how}
 	if strings.Contains(how, "code") {
 		lost.By = cluster.LostByError
-		if last := lastLine(a.logPath(id)); last != "" {
+		if last := excerpt.LastLine(a.logPath(id)); last != "" {
 			lost.Cause += ": " + last
 		}
 	}
 	a.emit(lost)
-}
-
-func lastLine(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[len(lines)-1]
 }
 
 func (a *allocation) emit(e cluster.Event) {

@@ -119,10 +119,8 @@ func (d *Diff) compareSources(a, b Run) {
 
 // sourcesOf returns the texts that one of the run's tasks sent.
 func sourcesOf(m *clusterpb.RunManifest) map[string]string {
-	found := maps.Clone(m.GetCommon().GetSources())
-	if found == nil {
-		found = map[string]string{}
-	}
+	found := map[string]string{}
+	maps.Copy(found, m.GetCommon().GetSources())
 	for _, t := range m.GetTasks() {
 		maps.Copy(found, t.GetSources())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -148,25 +149,18 @@ func put(m *map[string]string, name, value string) {
 
 // moveScalars moves the values that all tasks have to the common ones.
 func moveScalars(run *clusterpb.RunManifest, members []*clusterpb.TaskManifest) {
-	first, c := members[0], run.GetCommon()
-	if allHave(members, func(m *clusterpb.TaskManifest) bool { return m.GetPython() == first.GetPython() }) {
-		c.Python = first.GetPython()
-	}
-	if allHave(members, func(m *clusterpb.TaskManifest) bool { return m.GetCpus() == first.GetCpus() }) {
-		c.Cpus = first.GetCpus()
-	}
-	if allHave(members, func(m *clusterpb.TaskManifest) bool { return slices.Equal(m.GetAbsent(), first.GetAbsent()) }) {
-		c.Absent = first.GetAbsent()
-	}
-	for _, t := range run.GetTasks() {
-		if c.GetPython() != "" {
-			t.Python = ""
+	fields := run.GetCommon().ProtoReflect().Descriptor().Fields()
+	for _, name := range []protoreflect.Name{"python", "cpus", "absent"} {
+		field := fields.ByName(name)
+		first := members[0].ProtoReflect()
+		value := first.Get(field)
+		same := func(m *clusterpb.TaskManifest) bool { return m.ProtoReflect().Get(field).Equal(value) }
+		if !first.Has(field) || !allHave(members, same) {
+			continue
 		}
-		if c.GetCpus() != 0 {
-			t.Cpus = 0
-		}
-		if len(c.GetAbsent()) > 0 {
-			t.Absent = nil
+		run.GetCommon().ProtoReflect().Set(field, value)
+		for _, t := range run.GetTasks() {
+			t.ProtoReflect().Clear(field)
 		}
 	}
 }
@@ -179,10 +173,8 @@ func allHave(members []*clusterpb.TaskManifest, has func(*clusterpb.TaskManifest
 func Expand(run *clusterpb.RunManifest) map[string]*clusterpb.TaskManifest {
 	tasks := make(map[string]*clusterpb.TaskManifest, len(run.GetTasks()))
 	for name, own := range run.GetTasks() {
-		m := proto.CloneOf(run.GetCommon())
-		if m == nil {
-			m = &clusterpb.TaskManifest{}
-		}
+		m := &clusterpb.TaskManifest{}
+		proto.Merge(m, run.GetCommon())
 		proto.Merge(m, own)
 		tasks[name] = m
 	}

@@ -30,12 +30,8 @@ func IsSecretVariable(name string) bool {
 			return true
 		}
 	}
-	for _, end := range []string{"PASS", "PWD", "_PAT"} { // SSHPASS, ROOTPWD, GITHUB_PAT
-		if strings.HasSuffix(upper, end) {
-			return true
-		}
-	}
-	return IsSecretName(name)
+	ends := []string{"PASS", "PWD", "_PAT"} // SSHPASS, ROOTPWD, GITHUB_PAT
+	return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(upper, end) }) || IsSecretName(name)
 }
 
 // IsSecretName reports whether an argument of this name has a secret value: api_key and hf-token, but not key_dim,

@@ -32,15 +32,17 @@ const gpuModels = "GPU"
 // compute something else: other code, versions, packages and GPUs. Tasks without an entry do not count: a ps imports
 // less than a worker.
 func Differences(tasks map[string]*clusterpb.TaskManifest) []Difference {
-	values := map[Kind]map[string]map[string][]string{} // by kind, name and value: tasks
+	type entry struct {
+		kind Kind
+		name string
+	}
+	values := map[entry]map[string][]string{} // by value: tasks
 	add := func(kind Kind, name, value, task string) {
-		if values[kind] == nil {
-			values[kind] = map[string]map[string][]string{}
+		e := entry{kind, name}
+		if values[e] == nil {
+			values[e] = map[string][]string{}
 		}
-		if values[kind][name] == nil {
-			values[kind][name] = map[string][]string{}
-		}
-		values[kind][name][value] = append(values[kind][name][value], task)
+		values[e][value] = append(values[e][value], task)
 	}
 	for _, task := range slices.SortedFunc(maps.Keys(tasks), compareNames) {
 		m := tasks[task]
@@ -62,11 +64,9 @@ func Differences(tasks map[string]*clusterpb.TaskManifest) []Difference {
 		}
 	}
 	var found []Difference
-	for kind, names := range values {
-		for name, groups := range names {
-			if len(groups) > 1 {
-				found = append(found, Difference{kind, name, grouped(groups)})
-			}
+	for e, groups := range values {
+		if len(groups) > 1 {
+			found = append(found, Difference{e.kind, e.name, grouped(groups)})
 		}
 	}
 	slices.SortFunc(found, byImportance)
@@ -80,14 +80,8 @@ func grouped(byValue map[string][]string) []Group {
 		groups = append(groups, Group{value, tasks})
 	}
 	slices.SortFunc(groups, func(a, b Group) int { return compareNames(a.Tasks[0], b.Tasks[0]) })
-	largest := 0
-	for i, g := range groups {
-		if len(g.Tasks) > len(groups[largest].Tasks) {
-			largest = i
-		}
-	}
-	most := groups[largest]
-	return append(slices.Delete(groups, largest, largest+1), most)
+	most := slices.MaxFunc(groups, func(a, b Group) int { return cmp.Compare(len(a.Tasks), len(b.Tasks)) })
+	return append(slices.DeleteFunc(groups, func(g Group) bool { return g.Value == most.Value }), most)
 }
 
 // byImportance orders differences: code, versions, well-known packages, other packages.
@@ -115,19 +109,13 @@ func compareNames(a, b string) int {
 
 // gpusOf returns the models of a task's GPUs: "H100 ×2".
 func gpusOf(m *clusterpb.TaskManifest) string {
-	var names []string
+	counts := map[string]int{}
 	for _, g := range m.GetGpus() {
-		names = append(names, g.GetName())
+		counts[g.GetName()]++
 	}
-	slices.Sort(names)
 	var parts []string
-	for i := 0; i < len(names); {
-		j := i
-		for j < len(names) && names[j] == names[i] {
-			j++
-		}
-		parts = append(parts, fmt.Sprintf("%s ×%d", names[i], j-i))
-		i = j
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s ×%d", name, counts[name]))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -53,8 +53,8 @@ func Versions(ctx context.Context, interpreter string, packages ...string) (map[
 // LastLine returns the last line that a program wrote to its standard error before exec.Cmd.Output returned err, in a
 // form to put after the error; "" if there is none.
 func LastLine(err error) string {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(exit.Stderr)), "\n")

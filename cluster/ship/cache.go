@@ -26,9 +26,8 @@ func surplus(all []cached, most int64) []cached {
 	slices.SortFunc(all, func(a, b cached) int { return b.used.Compare(a.used) })
 	for i, c := range all {
 		if most -= c.bytes; most < 0 {
-			rest := slices.Clone(all[i:])
-			slices.Reverse(rest)
-			return rest
+			slices.Reverse(all[i:])
+			return all[i:]
 		}
 	}
 	return nil

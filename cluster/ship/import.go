@@ -81,8 +81,7 @@ func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source
 	}
 	defer r.Close()
 	got, err := store(dir, func(w io.Writer) error {
-		n := int64(0)
-		_, err := io.Copy(w, io.TeeReader(r, writerFunc(func(b []byte) { n += int64(len(b)); progress(n) })))
+		_, err := io.Copy(w, watched(ctx, r, progress))
 		return err
 	})
 	if err == nil && got.GetSha256() != content.GetSha256() {
@@ -90,12 +89,4 @@ func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source
 			os.Remove(filepath.Join(dir, got.GetSha256())))
 	}
 	return err
-}
-
-// writerFunc is an io.Writer that calls a function.
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(b []byte) (int, error) {
-	f(b)
-	return len(b), nil
 }

@@ -198,23 +198,13 @@ func store(dir string, write func(io.Writer) error) (*clusterpb.Blob, error) {
 	}
 	defer os.Remove(f.Name())
 	sum := sha256.New()
-	counted := &counter{w: io.MultiWriter(f, sum)}
-	if err := errors.Join(write(counted), f.Close()); err != nil {
+	err = write(io.MultiWriter(f, sum))
+	size, sizeErr := f.Seek(0, io.SeekCurrent)
+	if err := errors.Join(err, sizeErr, f.Close()); err != nil {
 		return nil, err
 	}
 	digest := hex.EncodeToString(sum.Sum(nil))
-	return &clusterpb.Blob{Sha256: digest, Size: counted.n}, os.Rename(f.Name(), filepath.Join(dir, digest))
-}
-
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
+	return &clusterpb.Blob{Sha256: digest, Size: size}, os.Rename(f.Name(), filepath.Join(dir, digest))
 }
 
 // copyFile copies the content of a file and calls progress with the number of bytes copied so
@@ -230,25 +220,24 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, progres
 	} else if info.Size() > most {
 		return TooLarge(info.Size(), most)
 	}
-	buffer := make([]byte, 1<<20)
-	for n := int64(0); ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m, err := f.Read(buffer)
-		if _, werr := w.Write(buffer[:m]); werr != nil {
-			return werr
-		}
-		n += int64(m)
-		progress(n)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	_, err = io.CopyBuffer(w, watched(ctx, f, progress), make([]byte, 1<<20))
+	return err
 }
+
+// watched returns a reader of r that fails when ctx has ended, and calls progress with the number of bytes read so far.
+func watched(ctx context.Context, r io.Reader, progress func(int64)) io.Reader {
+	n := int64(0)
+	return io.TeeReader(r, writerFunc(func(b []byte) error {
+		n += int64(len(b))
+		progress(n)
+		return ctx.Err()
+	}))
+}
+
+// writerFunc is an io.Writer that calls a function.
+type writerFunc func([]byte) error
+
+func (f writerFunc) Write(b []byte) (int, error) { return len(b), f(b) }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

@@ -2,6 +2,7 @@ package ship
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -233,10 +234,7 @@ func homeOf(dir string) (string, error) {
 // stay. now is the lock file of the current one.
 func (s *Environments) sweep(now string) {
 	locks, _ := filepath.Glob(filepath.Join(s.Dir, "*.lock")) // Glob cannot fail: the pattern is valid
-	most := s.Most
-	if most == 0 {
-		most = CacheBytes
-	}
+	most := cmp.Or(s.Most, CacheBytes)
 	var all []cached
 	for _, path := range locks {
 		info, err := os.Stat(path)

@@ -1,6 +1,7 @@
 package spark
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,7 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 		if err != nil || u.Hostname() == "" {
 			return "", fmt.Errorf("--master %s: want k8s://https://HOST:PORT", master)
 		}
-		port := u.Port()
-		if port == "" {
-			port = "443"
-		}
-		return routeAddress(ctx, net.JoinHostPort(u.Hostname(), port))
+		return routeAddress(ctx, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 	}
 	name, err := os.Hostname()
 	if err != nil {

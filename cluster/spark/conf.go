@@ -110,10 +110,7 @@ func hasDefaultMaster() bool {
 	if dir == "" {
 		return false
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "spark-defaults.conf"))
-	if err != nil {
-		return false
-	}
+	text, _ := os.ReadFile(filepath.Join(dir, "spark-defaults.conf")) // without it there is no default
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(strings.Replace(line, "=", " ", 1)); len(f) > 1 && f[0] == "spark.master" {
 			return true

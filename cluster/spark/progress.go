@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,12 +39,7 @@ func progress(text string) string {
 		if m == nil {
 			continue
 		}
-		short := m[2][strings.LastIndexByte(m[2], '.')+1:]
-		skip := false
-		for _, class := range uninformative {
-			skip = skip || short == class
-		}
-		if skip {
+		if slices.Contains(uninformative, m[2][strings.LastIndexByte(m[2], '.')+1:]) {
 			continue
 		}
 		if report := yarnReport().FindStringSubmatch(m[3]); report != nil {

@@ -74,10 +74,7 @@ func (a *allocation) startSession() (*session, error) {
 		a.req.Reserve.GetPython()); os.Getenv("PYSPARK_PYTHON") == "" {
 		cmd.Env = append(cmd.Env, "PYSPARK_PYTHON="+python) // the only variable that PySpark reads for the Python of its jobs
 	}
-	cmd.Dir = "/"
-	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
-		cmd.Dir = wd
-	}
+	cmd.Dir = cmp.Or(a.req.Reserve.GetWorkingDir(), "/")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a Spark session with %s: %w", a.req.Reserve.GetPython(), err)

@@ -2,7 +2,6 @@ package yarn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -176,11 +175,13 @@ func (a *allocation) ID() string {
 // Events reports containers that were allocated and that were lost.
 func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
-// emit sends an event, unless the allocation is released.
-func (a *allocation) emit(e cluster.Event) {
-	select {
-	case a.events <- e:
-	case <-a.ctx.Done():
+// emit sends events, unless the allocation is released.
+func (a *allocation) emit(events ...cluster.Event) {
+	for _, e := range events {
+		select {
+		case a.events <- e:
+		case <-a.ctx.Done():
+		}
 	}
 }
 
@@ -347,11 +348,7 @@ func (a *allocation) Saved() []byte {
 		}
 		s.Executors[id] = e
 	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return b
+	return plainJSON(s)
 }
 
 // Release finishes the application with the given final status, which ends its containers.

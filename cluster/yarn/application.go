@@ -1,6 +1,7 @@
 package yarn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,10 +96,7 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 
 // queue returns the requested queue, or YARN's default.
 func queue(req cluster.Request) string {
-	if q := req.Reserve.GetEngine()["queue"]; q != "" {
-		return q
-	}
-	return "default"
+	return cmp.Or(req.Reserve.GetEngine()["queue"], "default")
 }
 
 // finalStatus is what YARN records when an application finishes.
@@ -275,9 +273,7 @@ func (a *allocation) applicationGone() {
 	a.mu.Unlock()
 	_ = a.removeAddress(a.ctx, app) // if it fails, a later submission removes the folder
 	_ = app.close()                 // no call can succeed any more
-	for _, e := range lost {
-		a.emit(e)
-	}
+	a.emit(lost...)
 }
 
 // finalStateLimit bounds the wait for the final state: YARN reports an application as running for a

@@ -95,7 +95,7 @@ func OpenAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: outageLimit}); err != nil {
 		return failed(err)
 	}
-	if err := a.recoverState(ctx); err != nil {
+	if a.recovered, err = a.readSaved(ctx, stateFile); err != nil {
 		return failed(errors.Join(err, a.store.Close()))
 	}
 	a.work.Go(a.storeLoop)
@@ -229,22 +229,18 @@ func (a *Attempt) folder() string { return applicationFolder(protocol.Applicatio
 // recoverLimit bounds the wait for HDFS when an attempt starts.
 const recoverLimit = time.Minute
 
-// recoverState reads the state that an earlier attempt saved.
-func (a *Attempt) recoverState(ctx context.Context) error {
+// readSaved reads a file that an earlier attempt saved; nil if there is none.
+func (a *Attempt) readSaved(ctx context.Context, name string) ([]byte, error) {
 	if a.number == 1 {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	b, err := a.store.Read(ctx, a.folder()+"/"+stateFile)
+	b, err := a.store.Read(ctx, a.folder()+"/"+name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	if err != nil {
-		return err
-	}
-	a.recovered = b
-	return nil
+	return b, err
 }
 
 // OpenArtifact opens an artifact in the cache on HDFS. It returns fs.ErrNotExist if there is none.

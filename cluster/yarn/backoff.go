@@ -133,8 +133,6 @@ func (a *allocation) askAgain(app application, now time.Time) {
 		}
 	}
 	a.mu.Unlock()
-	for _, e := range asked {
-		a.emit(e)
-	}
+	a.emit(asked...)
 	a.beatNow()
 }

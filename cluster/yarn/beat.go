@@ -39,18 +39,6 @@ func heartbeatInterval(pause time.Duration, pending bool, since time.Duration) t
 	return min(pause*5/4, maxInterval)
 }
 
-// hasPending reports whether a container is requested and not allocated yet.
-func (a *allocation) hasPending() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, x := range a.executors {
-		if x.requestID != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // unknownErrorLimit is how long a ResourceManager may answer with unknown exceptions. One that restarts
 // or fails over does so for a while.
 const unknownErrorLimit = time.Minute
@@ -104,7 +92,8 @@ func (a *allocation) heartbeatLoop() error {
 		} else if unknownSince.IsZero() {
 			unknownSince = time.Now()
 		}
-		pause = heartbeatInterval(pause, a.hasPending(), time.Since(asked))
+		_, lacks, _ := a.counts()
+		pause = heartbeatInterval(pause, lacks > 0, time.Since(asked))
 		select {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
@@ -232,7 +221,5 @@ func (a *allocation) failRequests(err error) {
 		}
 	}
 	a.mu.Unlock()
-	for _, e := range lost {
-		a.emit(e)
-	}
+	a.emit(lost...)
 }

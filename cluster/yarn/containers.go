@@ -23,11 +23,16 @@ func (a *allocation) addContainer(x *executor, c *yarnpb.Container) {
 	a.containers = a.containers[max(0, len(a.containers)-maxContainers):]
 }
 
-// LogLocations returns the containers that were used, for containerlogs.Read.
+// LogLocations returns the containers that were used, for containerlogs.History.
 func (a *allocation) LogLocations() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := json.Marshal(a.containers)
+	return plainJSON(a.containers)
+}
+
+// plainJSON returns data that JSON can always hold.
+func plainJSON(data any) []byte {
+	b, err := json.Marshal(data)
 	if err != nil {
 		panic(err) // plain data
 	}

@@ -72,12 +72,10 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 		f.Remedy = "no NodeManager runs: start one"
 		return f
 	}
-	free := protocol.MemoryAndCores(0, 0, nil)
+	free := &yarnpb.Resource{}
 	for _, n := range nodes {
-		have, used := n.GetCapability(), n.GetUsed()
-		if m := have.GetMemory() - used.GetMemory(); m > free.GetMemory() {
-			free = protocol.MemoryAndCores(m, have.GetVirtualCores()-used.GetVirtualCores(),
-				map[string]int64{gpuType: gpus(have) - gpus(used)})
+		if left := minus(n.GetCapability(), n.GetUsed()); left.GetMemory() > free.GetMemory() {
+			free = left
 		}
 	}
 	f.Found += ", the freest has " + describeResource(free)

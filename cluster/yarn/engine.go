@@ -1,11 +1,7 @@
 package yarn
 
 import (
-	"context"
-	"strings"
-
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 )
 
@@ -14,7 +10,7 @@ import (
 func Engine(attempt *Attempt) cluster.Engine {
 	return cluster.Engine{
 		Name: "yarn", Title: "YARN", Backend: &Backend{Attempt: attempt},
-		NodeLabels: true, Hadoop: true, Diagnose: Diagnose, History: historyReader{},
+		NodeLabels: true, Hadoop: true, Diagnose: Diagnose, History: containerlogs.History{},
 		Options: []cluster.EngineOption{
 			{Name: "queue", Help: "YARN queue"},
 			{Name: "priority", Kind: cluster.CountOption, Max: 1_000_000, Help: "YARN priority among the queue's applications"},
@@ -38,24 +34,4 @@ func Engine(attempt *Attempt) cluster.Engine {
 			},
 		},
 	}
-}
-
-// historyReader reads what YARN keeps of ended applications.
-type historyReader struct{}
-
-// IsApplication implements cluster.EngineHistory.
-func (historyReader) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
-
-// ReadLogs implements cluster.EngineHistory.
-func (historyReader) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery,
-	emit func(string, []*clusterpb.Line) error,
-) error {
-	return containerlogs.Read(ctx, r, locations, q, emit)
-}
-
-// Outcomes implements cluster.EngineHistory.
-func (historyReader) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest,
-	applications []string,
-) map[string]string {
-	return containerlogs.Outcomes(ctx, r, applications)
 }

@@ -242,13 +242,7 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 func (h *remoteDriver) ID() string { return protocol.ApplicationName(h.id) }
 
 // Saved returns the state with which Find finds the driver in another process.
-func (h *remoteDriver) Saved() []byte {
-	b, err := json.Marshal(savedDriver{h.ID(), h.queue})
-	if err != nil {
-		panic(err) // plain data
-	}
-	return b
-}
+func (h *remoteDriver) Saved() []byte { return plainJSON(savedDriver{h.ID(), h.queue}) }
 
 // Endpoint returns the address of the application's master, or why there is none yet. It returns
 // cluster.ErrEnded if the application has ended.
@@ -303,7 +297,7 @@ const (
 
 // removeFolder removes an application's folder.
 func removeFolder(ctx context.Context, store *hdfs.FS, application string) error {
-	if err := store.Remove(ctx, applicationsDir+"/"+application); err != nil {
+	if err := store.Remove(ctx, applicationFolder(application)); err != nil {
 		return fmt.Errorf("remove the folder of %s on HDFS: %w", application, err)
 	}
 	return nil

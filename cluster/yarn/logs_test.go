@@ -154,7 +154,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	read := func(r *clusterpb.ReserveRequest, id string, locations []byte) func(cluster.LogQuery, *logText) error {
 		return func(q cluster.LogQuery, out *logText) error {
 			q.Allocation = id
-			return containerlogs.Read(ctx, r, locations, q, out.emit)
+			return containerlogs.History{}.ReadLogs(ctx, r, locations, q, out.emit)
 		}
 	}
 	// Until the nodes have aggregated the logs, the error reports that, or the nodes still have the logs.
@@ -175,7 +175,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		read(&clusterpb.ReserveRequest{Engine: engineOptions(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)},
+	if o := (containerlogs.History{}).Outcomes(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)},
 		[]string{application}); o[application] != "finished" {
 		t.Errorf("the outcomes are %v", o)
 	}
@@ -238,7 +238,7 @@ func awaitLogError(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "the error about the logs", func() bool {
-		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil,
+		err = containerlogs.History{}.ReadLogs(ctx, &clusterpb.ReserveRequest{Engine: engineOptions(h)}, nil,
 			cluster.LogQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})

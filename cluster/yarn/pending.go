@@ -29,9 +29,7 @@ func (a *allocation) reportPending(why func(*executor) string) {
 		}
 	}
 	a.mu.Unlock()
-	for _, e := range events {
-		a.emit(e)
-	}
+	a.emit(events...)
 }
 
 // pendingMessage returns what an executor waits for, and what its queue has left.

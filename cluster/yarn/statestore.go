@@ -2,9 +2,8 @@ package yarn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -30,16 +29,7 @@ func (a *Attempt) SaveStart(start []byte) {
 
 // LoadStart returns the start request that an earlier attempt stored, or nil if there is none.
 func (a *Attempt) LoadStart(ctx context.Context) ([]byte, error) {
-	if a.number == 1 {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
-	defer cancel()
-	b, err := a.store.Read(ctx, a.folder()+"/"+startFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return b, err
+	return a.readSaved(ctx, startFile)
 }
 
 // Flush waits until the state of the last SaveState or SaveStart is on HDFS.
@@ -100,9 +90,7 @@ func (a *Attempt) storeLoop() {
 			if a.start == nil {
 				a.start = start
 			}
-			if a.address == "" {
-				a.address = address
-			}
+			a.address = cmp.Or(a.address, address)
 			a.mu.Unlock()
 			select {
 			case <-a.ctx.Done():

@@ -57,7 +57,8 @@ func (s *site) configure(host, jars string) {
 	s.t.Helper()
 	files := map[string]map[string]string{
 		"core-site.xml": {
-			"fs.defaultFS": "hdfs://" + master + ":8020", "hadoop.tmp.dir": "/tmp/hadoop/tmp", "hadoop.http.staticuser.user": "user",
+			"fs.defaultFS": "hdfs://" + master + ":8020", "hadoop.tmp.dir": "/tmp/hadoop/tmp",
+			"hadoop.http.staticuser.user": "user",
 		},
 		"hdfs-site.xml": {
 			"dfs.replication": "1", "dfs.namenode.name.dir": "file:///tmp/hadoop/nn", "dfs.permissions.enabled": "false",
@@ -73,8 +74,9 @@ func (s *site) configure(host, jars string) {
 			"yarn.nodemanager.resource.cpu-vcores": "4", "yarn.nodemanager.vmem-check-enabled": "false",
 			"yarn.nodemanager.local-dirs": "/tmp/hadoop/local", "yarn.nodemanager.log-dirs": "/tmp/hadoop/logs",
 			"yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99",
-			"yarn.nodemanager.env-whitelist":                                                "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG",
-			"yarn.application.classpath":                                                    hadoopConf + "," + filepath.Join(jars, "*"),
+			"yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR," +
+				"PATH,LANG",
+			"yarn.application.classpath": hadoopConf + "," + filepath.Join(jars, "*"),
 		},
 		"capacity-scheduler.xml": {
 			"yarn.scheduler.capacity.root.queues": "default", "yarn.scheduler.capacity.root.default.capacity": "100",
@@ -84,13 +86,17 @@ func (s *site) configure(host, jars string) {
 		},
 	}
 	folder := s.Path(host, hadoopConf)
-	for _, below := range []string{folder, s.Path(host, "/tmp/hadoop/web/webapps/hdfs"), s.Path(host, "/tmp/hadoop/web/webapps/datanode")} {
+	for _, below := range []string{
+		folder, s.Path(host, "/tmp/hadoop/web/webapps/hdfs"), s.Path(host, "/tmp/hadoop/web/webapps/datanode"),
+	} {
 		if err := os.MkdirAll(below, 0o755); err != nil {
 			s.t.Fatal(err)
 		}
 	}
-	texts := map[string]string{"log4j.properties": "log4j.rootLogger=INFO,c\nlog4j.appender.c=org.apache.log4j.ConsoleAppender\n" +
-		"log4j.appender.c.target=System.err\nlog4j.appender.c.layout=org.apache.log4j.SimpleLayout\n"}
+	texts := map[string]string{
+		"log4j.properties": "log4j.rootLogger=INFO,c\nlog4j.appender.c=org.apache.log4j.ConsoleAppender\n" +
+			"log4j.appender.c.target=System.err\nlog4j.appender.c.layout=org.apache.log4j.SimpleLayout\n",
+	}
 	for name, properties := range files {
 		var b strings.Builder
 		for _, key := range slices.Sorted(maps.Keys(properties)) {

@@ -1,6 +1,9 @@
 package feed
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"maps"
+)
 
 // keptForResults is the number of slots that producers leave free for results. A program that waits for such a slot
 // reads no records, so no slot of records becomes free in the meantime.
@@ -170,11 +173,7 @@ func (h *Holder) unanswered(f *feedState, p *producer) {
 	if !f.answers {
 		return
 	}
-	for number, d := range f.owed {
-		if d.source.producer == p.id {
-			delete(f.owed, number)
-		}
-	}
+	maps.DeleteFunc(f.owed, func(_ int64, d *debt) bool { return d.source.producer == p.id })
 	for s := range h.slots {
 		if h.slots[s].state == returned && h.slots[s].to == p.id {
 			h.slots[s] = slot{}
@@ -183,17 +182,14 @@ func (h *Holder) unanswered(f *feedState, p *producer) {
 	if f != h.feed {
 		return // its queue was dropped at the beginning of the next feed
 	}
-	rest := f.queue[:0]
-	for _, q := range f.queue {
-		if q.source.producer != p.id {
-			rest = append(rest, q)
-			continue
+	h.dropIf(f, func(q piece) bool {
+		unanswered := q.source.producer == p.id
+		if unanswered {
+			f.epoch(q.epoch).held.Received -= q.end - q.begin
+			h.changed(q.epoch)
 		}
-		f.epoch(q.epoch).held.Received -= q.end - q.begin
-		h.changed(q.epoch)
-		h.drop(q)
-	}
-	f.queue = rest
+		return unanswered
+	})
 }
 
 // flush informs the program that no record comes before it gives results. That is so when every producer has put all

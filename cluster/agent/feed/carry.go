@@ -114,6 +114,7 @@ func (h *Holder) bring(p *producer, s int) bool {
 	if err != nil {
 		return false
 	}
-	p.peer.sendBody(message{Op: "bytes", place: place{Slot: s, Bytes: h.slots[s].bytes}}, body)
+	m := message{Op: "bytes", place: place{Slot: s, Bytes: h.slots[s].bytes}}
+	p.peer.enqueue(outgoing{line: m, body: body})
 	return true
 }

@@ -1,10 +1,10 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,9 +78,7 @@ type room struct {
 
 // Open creates the segment and the socket and begins to attend the driver. The holder ends with ctx or Close.
 func Open(ctx context.Context, cfg Config) (*Holder, error) {
-	if cfg.Memory == 0 {
-		cfg.Memory = DefaultMemory
-	}
+	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
 	seg, err := memory.New("tfcluster-feed", memory.Class{Slots: slots, Size: cfg.Memory / slots})
 	if err != nil {
 		return nil, fmt.Errorf("make the memory of the feed of %s (reserve --feed-memory sets its size): %w", cfg.Task, err)
@@ -90,11 +88,9 @@ func Open(ctx context.Context, cfg Config) (*Holder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the socket of the feed of %s: %w", cfg.Task, err), seg.Close())
 	}
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // never fails
 	ctx, cancel := context.WithCancel(ctx)
 	h := &Holder{
-		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
+		cfg: cfg, key: rand.Text(), seg: seg, ln: ln, cancel: cancel,
 		driver: driver{wake: make(chan struct{}, 1)}, room: room{slots: make([]slot, slots)},
 		sources: sources{producers: map[int64]*producer{}},
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -31,14 +32,7 @@ func (d *driver) send(m *clusterpb.HolderMessage) {
 	d.mu.Lock()
 	d.queue = append(d.queue, m)
 	d.mu.Unlock()
-	d.rouse()
-}
-
-func (d *driver) rouse() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	rouse(d.wake)
 }
 
 func (d *driver) take() []*clusterpb.HolderMessage {
@@ -52,7 +46,7 @@ func (d *driver) take() []*clusterpb.HolderMessage {
 // changed records that an epoch's numbers must be reported. Caller holds mu.
 func (h *Holder) changed(number int) {
 	h.feed.epoch(number).changed = true
-	h.driver.rouse()
+	rouse(h.driver.wake)
 }
 
 // flushHeld queues the reports that are due. Caller holds mu.
@@ -66,18 +60,11 @@ func (h *Holder) flushHeld() {
 			continue
 		}
 		e.changed = false
-		e.held.Full, e.held.Starving = h.full(), number == f.at && h.consumer != nil && h.consumer.wants > 0
-		held := &clusterpb.FeedHeld{
-			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(),
-			MovedOut: e.held.GetMovedOut(), Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(),
-			Unread: e.held.GetUnread(),
-		}
-		h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
+		e.held.Full = h.nextWaiting() != nil // a producer waits for a slot and none is free
+		e.held.Starving = number == f.at && h.consumer != nil && h.consumer.wants > 0
+		h.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: proto.CloneOf(e.held)}})
 	}
 }
-
-// full reports whether a producer waits for a slot and none is free.
-func (h *Holder) full() bool { return h.nextWaiting() != nil }
 
 // attend keeps the streams to the driver. The holder is over when they end: the driver has ended, or does not know
 // the holder any more.
@@ -206,7 +193,7 @@ func (h *Holder) sendPieces(ctx context.Context, f *feedState, m *clusterpb.Feed
 			e := f.epoch(int(m.GetEpoch()))
 			e.held.MovedOut += p.end - p.begin
 			e.changed = true
-			h.driver.rouse()
+			rouse(h.driver.wake)
 		}
 		h.drop(p)
 		h.mu.Unlock()

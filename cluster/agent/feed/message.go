@@ -90,16 +90,14 @@ func newPeer(conn *net.UnixConn) *peer {
 // send queues a line, with a file unless that is nil.
 func (p *peer) send(line any, file *os.File) { p.enqueue(outgoing{line: line, file: file}) }
 
-// sendBody queues a line and the bytes that follow it.
-func (p *peer) sendBody(m message, body io.Reader) { p.enqueue(outgoing{line: m, body: body}) }
-
+// enqueue queues a line with what it has.
 func (p *peer) enqueue(o outgoing) {
 	p.mu.Lock()
 	if !p.ended {
 		p.queue = append(p.queue, o)
 	}
 	p.mu.Unlock()
-	p.rouse()
+	rouse(p.wake)
 }
 
 // hangUp ends the connection after what is queued.
@@ -107,12 +105,13 @@ func (p *peer) hangUp() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-	p.rouse()
+	rouse(p.wake)
 }
 
-func (p *peer) rouse() {
+// rouse wakes the goroutine that waits for a channel of capacity 1.
+func rouse(wake chan<- struct{}) {
 	select {
-	case p.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -71,9 +72,7 @@ func (f *feedState) epoch(number int) *epoch {
 // begin begins a feed. It drops the remaining records of the feed before.
 func (h *Holder) begin(b *clusterpb.FeedBegin) {
 	if f := h.feed; f != nil { // its remaining records make room
-		for _, p := range f.queue {
-			h.drop(p)
-		}
+		h.dropIf(f, func(piece) bool { return true })
 	}
 	for _, p := range h.producers { // producers of a source that was given up
 		p.stop("")
@@ -118,15 +117,7 @@ func (h *Holder) handOut() {
 
 // endEpoch informs the program of the end of an epoch, and drops the records that are left out of it.
 func (h *Holder) endEpoch(f *feedState, e *epoch) {
-	rest := f.queue[:0]
-	for _, p := range f.queue {
-		if p.epoch == f.at {
-			h.drop(p)
-		} else {
-			rest = append(rest, p)
-		}
-	}
-	f.queue = rest
+	h.dropIf(f, func(p piece) bool { return p.epoch == f.at })
 	h.consumer.peer.send(epochOverLine{"epoch_over", e.over}, nil)
 	f.at++
 }
@@ -166,21 +157,22 @@ func (h *Holder) drop(p piece) {
 	h.release(p.slot)
 }
 
+// dropIf drops the queued records for which a function returns true.
+func (h *Holder) dropIf(f *feedState, unwanted func(piece) bool) {
+	f.queue = slices.DeleteFunc(f.queue, func(p piece) bool {
+		drop := unwanted(p)
+		if drop {
+			h.drop(p)
+		}
+		return drop
+	})
+}
+
 // dropUnread drops the records of epochs that are over, if the program has left: no program gets them.
 func (h *Holder) dropUnread() {
-	f := h.feed
-	if !f.left {
-		return
+	if f := h.feed; f.left {
+		h.dropIf(f, func(p piece) bool { return f.epoch(p.epoch).over != nil })
 	}
-	rest := f.queue[:0]
-	for _, p := range f.queue {
-		if f.epoch(p.epoch).over != nil {
-			h.drop(p)
-		} else {
-			rest = append(rest, p)
-		}
-	}
-	f.queue = rest
 }
 
 // release makes a filled slot empty if none of its records is needed.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -62,16 +63,14 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 // environment returns a task's environment: its agent's, the request's variables, and the mark
 // by which its processes are found. The forker's own may be another agent's.
 func (s *forker) environment(r *forkerRequest) []string {
-	var env []string
-	for k, v := range r.Base {
-		env = append(env, k+"="+v)
+	all := map[string]string{}
+	maps.Copy(all, r.Base)
+	for _, name := range append(r.Unset, strings.TrimSuffix(proc.TaskMarker, "=")) {
+		delete(all, name)
 	}
-	env = slices.DeleteFunc(env, func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		_, replaced := r.Env[name]
-		return replaced || slices.Contains(r.Unset, name) || name+"=" == proc.TaskMarker
-	})
-	for k, v := range r.Env {
+	maps.Copy(all, r.Env)
+	var env []string
+	for k, v := range all {
 		env = append(env, k+"="+v)
 	}
 	return append(env, proc.TaskMarker+r.ID)
@@ -113,11 +112,7 @@ func memoryFile(text []byte) (*os.File, error) {
 		return nil, fmt.Errorf("make a file for the task's specification: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "tfcluster-spec")
-	_, err = f.Write(text)
-	if err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
+	if _, err = f.WriteAt(text, 0); err != nil { // which leaves the offset at the beginning
 		f.Close()
 		if errors.Is(err, unix.ENOSPC) { // it is a file in memory
 			err = unix.ENOMEM

@@ -166,25 +166,19 @@ func (s *forker) accept(conn *os.File) bool {
 	c.send(map[string]any{"op": "ready", "python": map[string]any{}})
 	go func() { // ends with the connection
 		for {
-			in := c.read()
+			data := make([]byte, 64<<10)
+			n, fds, err := receive(conn, data)
 			select {
-			case s.received <- in:
+			case s.received <- forkerInput{from: c, data: data[:n], fds: fds, err: err}:
 			case <-s.over:
 				return
 			}
-			if in.err != nil {
+			if err != nil {
 				return
 			}
 		}
 	}()
 	return true
-}
-
-// read waits for the next input.
-func (c *forkerConn) read() forkerInput {
-	data := make([]byte, 64<<10)
-	n, fds, err := receive(c.conn, data)
-	return forkerInput{from: c, data: data[:n], fds: fds, err: err}
 }
 
 // take handles input of a connection.

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,10 +25,7 @@ type Locks struct{ dir string }
 
 // DefaultLocks returns the locks that all users of this host share.
 func DefaultLocks() Locks {
-	if dir := os.Getenv("TFCLUSTER_GPU_LOCKS"); dir != "" {
-		return Locks{dir}
-	}
-	return Locks{"/tmp/tfcluster-gpu"}
+	return Locks{cmp.Or(os.Getenv("TFCLUSTER_GPU_LOCKS"), "/tmp/tfcluster-gpu")}
 }
 
 // lock locks a GPU; closing the file releases it.
@@ -43,17 +41,15 @@ func (l Locks) lock(uuid, holder string) (*os.File, error) {
 		}
 		return nil, err
 	}
-	text := fmt.Sprintf("%s (pid %d, uid %d)\n", holder, os.Getpid(), os.Getuid())
-	if err := errors.Join(f.Truncate(0), writeAt(f, text)); err != nil {
+	text := fmt.Appendf(nil, "%s (pid %d, uid %d)\n", holder, os.Getpid(), os.Getuid())
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteAt(text, 0)
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("write who holds a GPU: %w", err)
 	}
 	return f, nil
-}
-
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }
 
 // holder returns the holder of a GPU; "" if it is free.
@@ -69,10 +65,7 @@ func (l Locks) holder(uuid string) string {
 		return "" // not locked
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
-	if who := excerpt.OneLine(string(text)); who != "" {
-		return who
-	}
-	return "another executor"
+	return cmp.Or(excerpt.OneLine(string(text)), "another executor")
 }
 
 func (l Locks) path(uuid string) string {

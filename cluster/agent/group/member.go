@@ -97,9 +97,7 @@ type arrival struct {
 
 // Open makes the memory and the sockets, and joins the group.
 func Open(ctx context.Context, cfg Config) (*Member, error) {
-	if cfg.Memory == 0 {
-		cfg.Memory = DefaultMemory
-	}
+	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
 	seg, err := memory.New("tfcluster-group", collective.Layout(cfg.Memory)...)
 	if err != nil {
 		return nil, fmt.Errorf("the executor of %s cannot make the shared memory of collective calls: %w", cfg.Task, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -146,12 +147,7 @@ func (m *Member) greet(out *jsonlines.Writer, group *collective.Group) error {
 			segments[rank] = p.Memory.Segment()
 		}
 	}
-	var ranks []int
-	for rank := range segments {
-		ranks = append(ranks, rank)
-	}
-	slices.Sort(ranks)
-	for _, rank := range ranks {
+	for _, rank := range slices.Sorted(maps.Keys(segments)) {
 		s := segments[rank]
 		a := answer{
 			Op: "memory", Rank: rank, Size: collective.ProgramSlots * s.Layout().SlotSize(0), Slots: collective.ProgramSlots,
@@ -160,10 +156,7 @@ func (m *Member) greet(out *jsonlines.Writer, group *collective.Group) error {
 			return err
 		}
 	}
-	if !m.send(out, answer{Op: "group", Rank: cfg.Rank, Names: cfg.Names, Slot: group.Next()}) {
-		return net.ErrClosed
-	}
-	return nil
+	return out.Write(answer{Op: "group", Rank: cfg.Rank, Names: cfg.Names, Slot: group.Next()})
 }
 
 // kinds has the kinds of calls by their names.

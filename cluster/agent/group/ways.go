@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/rdma/collective"
 	"github.com/tfcluster/tfcluster/rdma/memory"
@@ -59,12 +60,8 @@ func (w *ways) open(config Config, own *memory.Mapping, cfg *collective.Config) 
 
 // leadsSome reports whether this rank has links to other hosts. One rank of each host has them.
 func leadsSome(cfg *collective.Config) bool {
-	for _, ranks := range cfg.Hosts {
-		if ranks[0] == cfg.Rank {
-			return len(cfg.Hosts) > 1
-		}
-	}
-	return false
+	leads := func(ranks []int) bool { return ranks[0] == cfg.Rank }
+	return len(cfg.Hosts) > 1 && slices.ContainsFunc(cfg.Hosts, leads)
 }
 
 // connect makes a link from a connection to a member.

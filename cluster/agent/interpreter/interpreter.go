@@ -135,7 +135,9 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 	wanted := want
 	want, held, err := i.Fetch(ctx, wanted)
 	if err != nil {
-		i.unavailable(ctx, wanted, err)
+		if ctx.Err() == nil {
+			i.publish(ctx, nil, &clusterpb.Python{Executable: wanted.GetPython(), Error: err.Error()})
+		}
 		return
 	}
 	defer held.Close()
@@ -147,12 +149,7 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 			}
 			return
 		}
-		i.mu.Lock()
-		if ctx.Err() == nil {
-			i.set(z, python)
-		}
-		i.mu.Unlock()
-		i.warmed(python)
+		i.publish(ctx, z, python)
 		if z == nil {
 			return // it cannot be started: warmed has reported why
 		}
@@ -178,30 +175,26 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 	}
 }
 
-// unavailable reports that the wanted Python cannot be had.
-func (i *Interpreter) unavailable(ctx context.Context, want *clusterpb.WarmUp, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	python := &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
+// publish sets the zygote and its description, unless ctx has ended, and reports the description.
+func (i *Interpreter) publish(ctx context.Context, z *zygote, p *clusterpb.Python) {
 	i.mu.Lock()
 	if ctx.Err() == nil {
-		i.set(nil, python)
+		i.set(z, p)
 	}
 	i.mu.Unlock()
-	i.warmed(python)
+	i.warmed(p)
 }
 
 // open connects to a zygote and waits for its imports. The description has the error if there
 // is no zygote.
 func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote, *clusterpb.Python) {
-	failed := func(err error) *clusterpb.Python {
-		return &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
+	failed := func(err error) (*zygote, *clusterpb.Python) {
+		return nil, &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
 	}
 	for {
 		z, started, err := i.Starter.connect(ctx, want)
 		if err != nil {
-			return nil, failed(err)
+			return failed(err)
 		}
 		python, err := z.WaitReady(ctx)
 		if err == nil {
@@ -209,8 +202,8 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 		}
 		z.Close()
 		if started || ctx.Err() != nil {
-			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on "+
-				"that host)", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
+			return failed(fmt.Errorf("%s ended while it imported TensorFlow: %s (run it with -c 'import tensorflow' on "+
+				"that host)", want.GetPython(), excerpt.LastLine(i.Starter.base(want)+".log")))
 		}
 		// It was ending already: the next iteration starts another.
 	}

@@ -1,6 +1,7 @@
 package interpreter
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -64,8 +65,6 @@ func (s Starter) base(want *clusterpb.WarmUp) string {
 	return filepath.Join(s.Dir, "zygote-"+Key(want, s.searchPath(want)))
 }
 
-func (s Starter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
-
 func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
 	if !want.GetPlain() {
 		if err := s.Extract(); err != nil {
@@ -97,7 +96,8 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err),
+			err = cmp.Or(err, errors.New("exit status 0"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), err,
 				strings.TrimPrefix(excerpt.LastLine(base+".log"), "tfcluster "+forking.ForkerCommand+": "))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
@@ -152,13 +152,6 @@ func (s Starter) searchPath(want *clusterpb.WarmUp) string {
 // packageDir returns the folder with the package tfcluster.
 func (s Starter) packageDir() string { return python.Place(s.cache()) }
 
-func asError(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
-}
-
 // Key identifies the zygotes that can fork a task: by interpreter and everything that imports
 // depend on, including some variables of this agent's environment. The other variables are set
 // at the fork.
@@ -189,7 +182,7 @@ func zygoteEnv(own []string, asked map[string]string, searchPath string) []strin
 	path := searchPath
 	for _, entry := range env {
 		if rest, ok := strings.CutPrefix(entry, "PYTHONPATH="); ok && rest != "" {
-			path = searchPath + string(os.PathListSeparator) + rest
+			path = prependPath(searchPath, rest)
 		}
 	}
 	return append(env, "PYTHONPATH="+path)
@@ -201,23 +194,16 @@ func DialPeer(path string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPeer(conn); err != nil {
+	peer, err := peerOf(conn)
+	if err == nil && int(peer.Uid) != os.Getuid() {
+		err = fmt.Errorf(
+			"the socket of the Python that tasks are forked from belongs to another user, uid %d: end that process", peer.Uid)
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
-}
-
-func checkPeer(conn *net.UnixConn) error {
-	peer, err := peerOf(conn)
-	if err != nil {
-		return err
-	}
-	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf(
-			"the socket of the Python that tasks are forked from belongs to another user, uid %d: end that process", peer.Uid)
-	}
-	return nil
 }
 
 // peerOf returns the credentials of the process that serves a connection.

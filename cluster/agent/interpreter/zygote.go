@@ -166,19 +166,11 @@ func (z *zygote) handle(m zygoteMessage) {
 }
 
 func parsePython(raw json.RawMessage) *clusterpb.Python {
-	var described struct {
-		Executable, Version, TensorFlow, Keras, Cloudpickle, NCCL, Error string
-		ImportSeconds                                                    float64 `json:"import_seconds"`
-		Zygote                                                           bool
-	}
-	if err := json.Unmarshal(raw, &described); err != nil {
+	p := &clusterpb.Python{}
+	if err := json.Unmarshal(raw, p); err != nil {
 		return &clusterpb.Python{Error: "the zygote's description of Python cannot be read: " + err.Error()}
 	}
-	return &clusterpb.Python{
-		Executable: described.Executable, Version: described.Version, Tensorflow: described.TensorFlow,
-		Keras: described.Keras, Cloudpickle: described.Cloudpickle, Nccl: described.NCCL, Error: described.Error,
-		ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
-	}
+	return p
 }
 
 // Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes

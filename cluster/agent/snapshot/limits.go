@@ -2,11 +2,11 @@ package snapshot
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/internal/excerpt"
 	"github.com/tfcluster/tfcluster/internal/termtext"
 )
 
@@ -34,11 +34,7 @@ func limited(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	end := n
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
+	return s[:excerpt.WholeRunes([]byte(s[:n]))] + "…"
 }
 
 // tidy puts the main thread first, removes the frames from which tfcluster runs the program, and enforces the limits.

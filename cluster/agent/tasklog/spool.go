@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -160,13 +161,14 @@ func (l *Log) batch() *clusterpb.LogBatch {
 // at returns consecutive lines from number n on, and sets sent to the first of them, which is
 // later if lines were dropped. Caller holds mu.
 func (l *Log) at(n uint64) []*clusterpb.Line {
-	for len(l.segments) > 0 {
-		s := l.find(n)
-		if s == nil {
+	for {
+		i := slices.IndexFunc(l.segments, func(s segment) bool { return n < s.end() })
+		if i < 0 {
 			break
 		}
+		s := l.segments[i]
 		n = max(n, s.first)
-		if err := l.load(*s); err != nil {
+		if err := l.load(s); err != nil {
 			n = s.end() // its lines are lost
 			l.sent = n
 			continue
@@ -176,16 +178,6 @@ func (l *Log) at(n uint64) []*clusterpb.Line {
 	}
 	l.sent = max(n, l.first)
 	return l.lines[l.sent-l.first:]
-}
-
-// find returns the first segment that has a line from n on.
-func (l *Log) find(n uint64) *segment {
-	for i := range l.segments {
-		if n < l.segments[i].end() {
-			return &l.segments[i]
-		}
-	}
-	return nil
 }
 
 func (l *Log) load(s segment) error {

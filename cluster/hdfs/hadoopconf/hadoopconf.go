@@ -3,6 +3,7 @@
 package hadoopconf
 
 import (
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -129,12 +130,7 @@ func (c *Conf) WithPrefix(prefixes ...string) map[string]string {
 }
 
 // Or returns the value of a property, or otherwise if it is not set or empty.
-func (c *Conf) Or(name, otherwise string) string {
-	if v := c.Get(name); v != "" {
-		return v
-	}
-	return otherwise
-}
+func (c *Conf) Or(name, otherwise string) string { return cmp.Or(c.Get(name), otherwise) }
 
 // maxExpansions ends the expansion of a value that refers to itself, as in Hadoop.
 const maxExpansions = 20

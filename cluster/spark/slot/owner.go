@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/internal/proc"
 )
 
 // maxAncestors bounds the search for the executor's JVM among our ancestors: a shell, Python's worker and its
@@ -25,23 +26,11 @@ func findExecutor(pid int) (executor int, found bool) {
 		if strings.HasPrefix(filepath.Base(program), "java") {
 			return pid, true
 		}
-		if pid, err = parentOf(pid); err != nil {
+		stat, ok := proc.Read(pid)
+		if !ok {
 			return 0, false
 		}
+		pid = stat.Parent
 	}
 	return 0, false
-}
-
-// parentOf reads the fourth field of /proc/PID/stat (proc(5)). The second field, a name in parentheses, may
-// contain any characters.
-func parentOf(pid int) (int, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read the state of process %d: %w", pid, err)
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("read the state of process %d: the system describes it as %q", pid, stat)
-	}
-	return strconv.Atoi(fields[1])
 }

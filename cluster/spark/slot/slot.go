@@ -11,9 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/internal/lockfile"
@@ -62,20 +61,16 @@ func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	switch pid, err := o.startAgent(ctx); {
 	case errors.Is(err, errFull):
 		response.Full = true
-		pause(ctx) // the task occupies its core meanwhile, so that Spark runs the next task elsewhere
+		select { // the task occupies its core meanwhile, so that Spark runs the next task elsewhere
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+		}
 	case err != nil:
 		response.Error = fmt.Sprintf("on %s: %v", response.Host, err)
 	default:
 		response.PID = pid
 	}
 	return json.NewEncoder(stdout).Encode(response)
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(fullPause):
-	case <-ctx.Done():
-	}
 }
 
 // startAgent starts the agent in a free slot and returns its process ID.
@@ -154,20 +149,14 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 // once.
 func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		err = op.Err // without the address
+	}
 	if err != nil {
-		return fmt.Errorf("this executor cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that "+
-			"it can dial", o.Coordinator, dialCause(err))
+		return fmt.Errorf("this executor cannot reach the driver at %s: %w; --advertise HOST[:PORTS] names an address that "+
+			"it can dial", o.Coordinator, err)
 	}
 	return conn.Close()
-}
-
-// dialCause returns the cause of a failed dial without the address.
-func dialCause(err error) string {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
-		return op.Err.Error()
-	}
-	return err.Error()
 }
 
 // baseFolder returns this user's folder for agents on this machine. Its path must be short, since it
@@ -186,8 +175,7 @@ func baseFolder() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look at the folder for agents: %w", err)
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(base, &st); err != nil || !info.IsDir() || int(st.Uid) != os.Getuid() {
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(st.Uid) != os.Getuid() {
 		return "", fmt.Errorf("%s is not a folder that belongs to this user: remove it", base)
 	}
 	return base, nil

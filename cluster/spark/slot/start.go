@@ -134,9 +134,7 @@ func unlinkedFile(dir string, data []byte) (*os.File, error) {
 		return nil, err
 	}
 	if err = os.Remove(f.Name()); err == nil {
-		if _, err = io.Copy(f, bytes.NewReader(data)); err == nil {
-			_, err = f.Seek(0, io.SeekStart)
-		}
+		_, err = f.WriteAt(data, 0) // which leaves the offset at the beginning
 	}
 	if err != nil {
 		f.Close()

@@ -36,7 +36,7 @@ type region struct{ at, size int64 }
 
 // blocks is the index of a file's data blocks.
 type blocks struct {
-	file        io.ReadSeeker
+	file        *seeking
 	compression string
 	data        []region
 }
@@ -52,13 +52,14 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 	if size < int64(len(magic))+tailSize {
 		return nil, ErrFormat
 	}
+	at := &seeking{file, -1}
 	var tail [tailSize]byte
-	if err := readAt(file, size-tailSize, tail[:]); err != nil {
-		return nil, err
+	if _, err := at.ReadAt(tail[:], size-tailSize); err != nil {
+		return nil, truncated(err)
 	}
 	if !bytes.Equal(tail[tailSize-len(magic):], magic) {
 		var head [16]byte
-		if err := readAt(file, 0, head[:]); err == nil && bytes.Equal(head[:], magic) {
+		if _, err := at.ReadAt(head[:], 0); err == nil && bytes.Equal(head[:], magic) {
 			return nil, corrupt("its end is missing")
 		}
 		return nil, ErrFormat
@@ -67,12 +68,12 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 		return nil, fmt.Errorf("%w of version 1, the only supported version: the file has version %d", ErrFormat, v)
 	}
 	end := size - tailSize
-	at := int64(binary.BigEndian.Uint64(tail[:]))
-	if at < 0 || at > end {
+	offset := int64(binary.BigEndian.Uint64(tail[:]))
+	if offset < 0 || offset > end {
 		return nil, corrupt("the index is outside the file")
 	}
-	b := &blocks{file: file}
-	compression, index, err := b.metaBlock(region{at, end - at}, "BCFile.index", end)
+	b := &blocks{file: at}
+	compression, index, err := b.metaBlock(region{offset, end - offset}, "BCFile.index", end)
 	if err != nil {
 		return nil, err
 	}
@@ -130,14 +131,26 @@ func (b *blocks) metaBlock(index region, name string, end int64) (compression st
 	return "", region{}, corrupt("the index has no %s", name)
 }
 
-func readAt(file io.ReadSeeker, at int64, into []byte) error {
-	if _, err := file.Seek(at, io.SeekStart); err != nil {
-		return err
+// seeking reads anywhere in a file. It seeks only if it must: a file on HDFS connects again then.
+type seeking struct {
+	io.ReadSeeker
+	offset int64 // the file's; -1: unknown
+}
+
+// ReadAt implements io.ReaderAt.
+func (s *seeking) ReadAt(p []byte, at int64) (int, error) {
+	if s.offset != at {
+		s.offset = -1
+		if _, err := s.Seek(at, io.SeekStart); err != nil {
+			return 0, err
+		}
 	}
-	if _, err := io.ReadFull(file, into); err != nil {
-		return truncated(err)
+	n, err := io.ReadFull(s, p)
+	s.offset = at + int64(n)
+	if err == io.EOF { // a wrapped one is of the storage
+		err = io.ErrUnexpectedEOF
 	}
-	return nil
+	return n, err
 }
 
 // readRegion reads the position of a block, which must be before end.
@@ -176,40 +189,13 @@ const pageSize = 64 << 10
 // block reads one block.
 type block struct {
 	*bufio.Reader
-	raw          *section      // nil if the block is compressed: then nothing can be skipped without reading
-	decompressor io.ReadCloser // nil if the block is not compressed
+	raw          *io.SectionReader // nil if the block is compressed: then nothing can be skipped without reading
+	decompressor io.ReadCloser     // nil if the block is not compressed
 }
 
-// section reads a section of a file.
-type section struct {
-	file       io.ReadSeeker
-	at, left   int64
-	positioned bool // the file's offset is at
-}
-
-func (w *section) Read(p []byte) (int, error) {
-	if w.left == 0 {
-		return 0, io.EOF
-	}
-	if !w.positioned {
-		if _, err := w.file.Seek(w.at, io.SeekStart); err != nil {
-			return 0, err
-		}
-		w.positioned = true
-	}
-	n, err := w.file.Read(p[:min(int64(len(p)), w.left)])
-	w.at, w.left = w.at+int64(n), w.left-int64(n)
-	if errors.Is(err, io.EOF) && w.left > 0 && n == 0 {
-		err = io.ErrUnexpectedEOF
-	} else if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return n, err
-}
-
-// open returns a reader of a block. Only one block can be read at a time.
+// open returns a reader of a block.
 func (b *blocks) open(at region, compression string) (*block, error) {
-	w := &section{file: b.file, at: at.at, left: at.size}
+	w := io.NewSectionReader(b.file, at.at, at.size)
 	switch compression {
 	case "none":
 		return &block{Reader: bufio.NewReaderSize(w, pageSize), raw: w}, nil
@@ -232,10 +218,9 @@ func (b *block) close() {
 // skip skips n bytes, by seeking if there are many.
 func (b *block) skip(n int64) error {
 	if ahead := n - int64(b.Buffered()); b.raw != nil && ahead > pageSize {
-		if ahead > b.raw.left {
+		if at, err := b.raw.Seek(ahead, io.SeekCurrent); err != nil || at > b.raw.Size() {
 			return corrupt("the file is truncated")
 		}
-		b.raw.at, b.raw.left, b.raw.positioned = b.raw.at+ahead, b.raw.left-ahead, false
 		b.Reset(b.raw)
 		return nil
 	}

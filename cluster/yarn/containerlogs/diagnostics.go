@@ -1,6 +1,7 @@
 package containerlogs
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -59,9 +60,6 @@ func quotedLog(line string) (name string, ok bool) {
 // MasterError returns the last line of an ended application's ApplicationMaster, or the first line of the
 // diagnostics.
 func MasterError(diagnostics string) string {
-	if line := ErrorLine(diagnostics); line != "" {
-		return line
-	}
 	first, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")
-	return first
+	return cmp.Or(ErrorLine(diagnostics), first)
 }

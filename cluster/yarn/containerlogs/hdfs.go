@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -144,10 +145,7 @@ func (r *logReader) fromFile(ctx context.Context, store *hdfs.FS, name, node str
 	}
 	defer in.Close()
 	asked := r.query.Task
-	before := map[string]bool{} // read from the node already
-	for c := range r.seen {
-		before[c] = true
-	}
+	before := maps.Clone(r.seen) // read from the node already
 	in.Only = func(container string) bool {
 		return !before[container] && (!isContainer(asked) || container == asked)
 	}

@@ -12,7 +12,7 @@ import (
 
 // Outcomes returns the state of each application that YARN still knows. It returns those that YARN reports
 // within a few seconds. r names the YARN cluster.
-func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
+func (History) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
 	found := map[string]string{}
 	s, err := site.Find(r)
 	if err != nil {

@@ -2,6 +2,7 @@ package containerlogs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Read emits the logs of an application's containers, whether it runs or has ended, and whichever cluster it
-// belonged to. r names the YARN cluster; locations is the result of ApplicationHistory.LogLocations, or nil.
-// emit is called with a heading first, then with lines.
-func Read(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery,
+// History reads what YARN keeps of applications, whether they run or have ended, and whichever cluster they belonged
+// to. It implements cluster.EngineHistory.
+type History struct{}
+
+// IsApplication reports whether an allocation has the ID of a YARN application.
+func (History) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
+
+// ReadLogs emits the logs of an application's containers. r names the YARN cluster; locations is the result of
+// ApplicationHistory.LogLocations, or nil. emit is called with a heading first, then with lines.
+func (History) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery,
 	emit func(heading string, lines []*clusterpb.Line) error,
 ) error {
 	s, err := site.Find(r)
@@ -79,8 +86,7 @@ func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId,
 		}
 	}
 	err = r.fromHDFS(ctx)
-	var emitErr emitError
-	if errors.As(err, &emitErr) || ctx.Err() != nil {
+	if _, ours := errors.AsType[emitError](err); ours || ctx.Err() != nil {
 		return err
 	}
 	if !running && r.aggregating() {
@@ -210,12 +216,7 @@ func (r *logReader) explain(err error) error {
 }
 
 // user returns the application's user.
-func (r *logReader) user() string {
-	if u := r.report.GetUser(); u != "" {
-		return u
-	}
-	return r.site.User
-}
+func (r *logReader) user() string { return cmp.Or(r.report.GetUser(), r.site.User) }
 
 // Bounds of the part of a log that is read for its last lines, in bytes.
 const (

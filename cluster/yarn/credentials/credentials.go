@@ -54,13 +54,6 @@ type File struct {
 	Secrets map[string][]byte // keys are the application's own names
 }
 
-func (f *File) addSecret(name string, value []byte) {
-	if f.Secrets == nil {
-		f.Secrets = map[string][]byte{}
-	}
-	f.Secrets[name] = value
-}
-
 // Load reads a token file.
 func Load(path string) (*File, error) {
 	b, err := os.ReadFile(path)
@@ -98,12 +91,12 @@ func Parse(b []byte) (*File, error) {
 			}
 			return nil, fmt.Errorf(errFileFormat, err)
 		}
-		f := &File{}
+		f := &File{Secrets: map[string][]byte{}}
 		for _, t := range c.GetTokens() {
 			f.Tokens = append(f.Tokens, FromProto(t.GetToken()))
 		}
 		for _, s := range c.GetSecrets() {
-			f.addSecret(s.GetAlias(), s.GetSecret())
+			f.Secrets[s.GetAlias()] = s.GetSecret()
 		}
 		return f, nil
 	}
@@ -112,7 +105,7 @@ func Parse(b []byte) (*File, error) {
 }
 
 func parseWritable(b []byte) (*File, error) {
-	r, c := reader{b: b}, &File{}
+	r, c := reader{b: b}, &File{Secrets: map[string][]byte{}}
 	n := r.int()
 	if n < 0 || n > maxEntries {
 		return nil, fmt.Errorf("the file says that it has %d tokens: it is damaged", n)
@@ -127,7 +120,7 @@ func parseWritable(b []byte) (*File, error) {
 	}
 	for range n {
 		alias := string(r.bytes())
-		c.addSecret(alias, r.bytes())
+		c.Secrets[alias] = r.bytes()
 	}
 	if r.failed {
 		return nil, errTruncated

@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -101,10 +102,8 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 		nc: nc, protocol: config.Protocol, clientID: make([]byte, 16), reader: bufio.NewReader(nc),
 		calls: map[int32]chan<- response{}, done: make(chan struct{}),
 	}
-	if _, err = rand.Read(c.clientID); err == nil {
-		err = c.handshake(config, qops)
-	}
-	if !unwatch() || err != nil {
+	_, _ = rand.Read(c.clientID) // never fails
+	if err = c.handshake(config, qops); !unwatch() || err != nil {
 		_ = nc.Close() // the first error is returned
 		if ctx.Err() != nil {
 			err = context.Cause(ctx) // the deadline interrupted a read or write
@@ -191,9 +190,7 @@ func (c *Conn) read() {
 // fail ends the connection and every pending call.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
-	if c.err == nil {
-		c.err = err
-	}
+	c.err = cmp.Or(c.err, err)
 	for id, reply := range c.calls {
 		close(reply)
 		delete(c.calls, id)

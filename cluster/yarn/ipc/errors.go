@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,10 +20,7 @@ type RemoteError struct {
 func NewRemoteError(class, message string) *RemoteError {
 	text, stack, _ := strings.Cut(message, "\n")
 	text = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(text, class), ":"))
-	class = class[strings.LastIndexAny(class, ".$")+1:]
-	if class == "" {
-		class = "an error without a name"
-	}
+	class = cmp.Or(class[strings.LastIndexAny(class, ".$")+1:], "an error without a name")
 	return &RemoteError{Class: class, Text: text, Stack: stack}
 }
 
@@ -58,10 +56,7 @@ func notHadoop(format string, args ...any) error {
 // IsException reports whether an error is one of these exceptions of a server. Class names have no package.
 func IsException(err error, classes ...string) bool {
 	e, ok := errors.AsType[*RemoteError](err)
-	if !ok {
-		return false
-	}
-	return slices.Contains(classes, e.Class)
+	return ok && slices.Contains(classes, e.Class)
 }
 
 // Answered reports whether a server answered a call that returned err, with success or an exception: then the

@@ -1,7 +1,6 @@
 package ipc
 
 import (
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -70,23 +69,16 @@ func tokenAuth(auths []*yarnpb.RpcSasl_SaslAuth) *yarnpb.RpcSasl_SaslAuth {
 
 // noTokens says that a server's methods of authentication contain none for tokens.
 func noTokens(auths []*yarnpb.RpcSasl_SaslAuth) string {
-	offered := methods(auths)
+	var methods []string
+	for _, a := range auths {
+		methods = append(methods, a.GetMethod())
+	}
+	offered := strings.Join(methods, ", ")
 	text := fmt.Sprintf("YARN accepts no tokens, it offers %s", offered)
 	if strings.Contains(offered, "KERBEROS") {
 		return text + ", which tfcluster does not support yet: use --backend spark --master yarn"
 	}
 	return text + ": check that HADOOP_CONF_DIR is the configuration of this YARN"
-}
-
-func methods(auths []*yarnpb.RpcSasl_SaslAuth) string {
-	var b bytes.Buffer
-	for i, a := range auths {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(a.GetMethod())
-	}
-	return b.String()
 }
 
 func (c *Conn) sendSASL(m *yarnpb.RpcSasl) error {

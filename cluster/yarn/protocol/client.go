@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,8 +80,7 @@ const pollInterval = 20 * time.Millisecond
 func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted func(*yarnpb.ApplicationReport) bool,
 	waiting func(*yarnpb.ApplicationReport),
 ) (*yarnpb.ApplicationReport, error) {
-	pause := pollInterval
-	for {
+	for pause := pollInterval; ; pause = min(pause*3/2, time.Second) {
 		r, err := c.Report(ctx, id)
 		if err != nil {
 			return nil, err
@@ -99,22 +99,17 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 			return nil, fmt.Errorf("YARN takes too long: %s is still %s (%w)", ApplicationName(id),
 				strings.ToLower(r.GetYarnApplicationState().String()), context.Cause(ctx))
 		case <-time.After(pause):
-			pause = min(pause*3/2, time.Second)
 		}
 	}
 }
 
 // ended returns the error for an application that has ended.
 func ended(r *yarnpb.ApplicationReport) error {
-	is := classify("", r.GetDiagnostics())
-	if is == nil {
-		is = ErrGone
-	}
 	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
 	if why == "" {
 		why = ApplicationName(r.GetApplicationId()) + " is " + strings.ToLower(r.GetYarnApplicationState().String())
 	}
-	return fmt.Errorf("%w: %s", is, why)
+	return fmt.Errorf("%w: %s", cmp.Or(classify("", r.GetDiagnostics()), ErrGone), why)
 }
 
 // AwaitMasterToken waits until YARN has activated an unmanaged application, and returns the State of its

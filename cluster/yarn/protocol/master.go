@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,10 +87,7 @@ type Contact struct {
 // Register registers the master. The response has the containers of earlier attempts and the tokens of their
 // nodes. Register returns ErrRegistered or ErrGone if the application cannot be resumed.
 func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
-	port := at.Port
-	if port == 0 {
-		port = -1
-	}
+	port := cmp.Or(at.Port, -1)
 	r, err := call(ctx, m.ipc, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequest{
 		Host: &at.Host, RpcPort: &port, TrackingUrl: &at.Page,
 	}, &yarnpb.RegisterApplicationMasterResponse{})

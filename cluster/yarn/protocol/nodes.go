@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Nodes starts and stops containers on NodeManagers. The ResourceManager sends a token for each of an
+// Nodes starts containers on NodeManagers. The ResourceManager sends a token for each of an
 // attempt's nodes once, and again when keys are rolled over. Nodes is safe for concurrent use.
 type Nodes struct {
 	config   ipc.Config // without a token
@@ -106,44 +106,6 @@ func alreadyStarted(err error) bool {
 	e, ok := errors.AsType[*ipc.RemoteError](err)
 	return ok && (strings.Contains(e.Text, "already is running on this node") ||
 		strings.Contains(e.Stack, "Attempt to relaunch the same container"))
-}
-
-// Stop stops the process of a container. It succeeds if the container has completed already.
-func (n *Nodes) Stop(ctx context.Context, node *yarnpb.NodeId, id *yarnpb.ContainerId) error {
-	action := fmt.Sprintf("stop %s on %s", ContainerName(id), NodeName(node))
-	c, err := n.node(node)
-	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
-	}
-	r, err := call(ctx, c, "stopContainers", &yarnpb.StopContainersRequest{ContainerId: []*yarnpb.ContainerId{id}},
-		&yarnpb.StopContainersResponse{})
-	if err == nil {
-		err = firstException(r.GetFailedRequests())
-	}
-	return explain(action, err)
-}
-
-// Status returns the status of a container.
-func (n *Nodes) Status(ctx context.Context, node *yarnpb.NodeId,
-	id *yarnpb.ContainerId,
-) (*yarnpb.ContainerStatus, error) {
-	action := fmt.Sprintf("query %s for %s", NodeName(node), ContainerName(id))
-	c, err := n.node(node)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", action, err)
-	}
-	r, err := call(ctx, c, "getContainerStatuses",
-		&yarnpb.GetContainerStatusesRequest{ContainerId: []*yarnpb.ContainerId{id}}, &yarnpb.GetContainerStatusesResponse{})
-	if err == nil {
-		err = firstException(r.GetFailedRequests())
-	}
-	if err != nil {
-		return nil, explain(action, err)
-	}
-	if len(r.GetStatus()) != 1 {
-		return nil, fmt.Errorf("%s: the NodeManager described %d containers instead of one", action, len(r.GetStatus()))
-	}
-	return r.GetStatus()[0], nil
 }
 
 // firstException returns the first exception in a NodeManager's list, or nil.
