@@ -4894,6 +4894,7 @@ type ReserveRequest struct {
 	OneRun                 bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                                   // the cluster is for one run, whose outcome is its final status for the engine
 	Begin                  *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                                    // that run, started by a driver that the engine runs, which then releases the cluster: no client is needed
 	FeedMemoryBytes        int64                  `protobuf:"varint,25,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"`                      // shared memory of each task that is fed; 0: the default
+	Pack                   bool                   `protobuf:"varint,27,opt,name=pack,proto3" json:"pack,omitempty"`                                                                     // tasks on as few hosts as possible; otherwise spread over hosts
 	HeartbeatTimeoutMillis int64                  `protobuf:"varint,26,opt,name=heartbeat_timeout_millis,json=heartbeatTimeoutMillis,proto3" json:"heartbeat_timeout_millis,omitempty"` // an executor without a message for so long is lost; 0: 30 s
 	RetentionMillis        int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`                        // age in ms of runs on HDFS whose records are removed; 0: never
 	unknownFields          protoimpl.UnknownFields
@@ -5089,6 +5090,13 @@ func (x *ReserveRequest) GetFeedMemoryBytes() int64 {
 		return x.FeedMemoryBytes
 	}
 	return 0
+}
+
+func (x *ReserveRequest) GetPack() bool {
+	if x != nil {
+		return x.Pack
+	}
+	return false
 }
 
 func (x *ReserveRequest) GetHeartbeatTimeoutMillis() int64 {
@@ -9282,7 +9290,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xfb\a\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x8f\b\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -9309,7 +9317,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
 	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
 	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12*\n" +
-	"\x11feed_memory_bytes\x18\x19 \x01(\x03R\x0ffeedMemoryBytes\x128\n" +
+	"\x11feed_memory_bytes\x18\x19 \x01(\x03R\x0ffeedMemoryBytes\x12\x12\n" +
+	"\x04pack\x18\x1b \x01(\bR\x04pack\x128\n" +
 	"\x18heartbeat_timeout_millis\x18\x1a \x01(\x03R\x16heartbeatTimeoutMillis\x12)\n" +
 	"\x10retention_millis\x18\x18 \x01(\x03R\x0fretentionMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +

@@ -295,7 +295,7 @@ func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, 
 	err := h.call(ctx, "launch", map[string]any{
 		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster,
 		"identity": a.req.Identity, "python": a.req.Reserve.GetPython(), "hold": hold, "gpus": sizeOf(a.req.Executors).gpus,
-		"seconds": wait.Seconds(),
+		"seconds": wait.Seconds(), "pack": a.req.Reserve.GetPack(),
 	}, &said)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage that starts them, because it lacks "+

@@ -47,7 +47,7 @@ func submit(ctx context.Context, s site.Site, req cluster.Request,
 	if err != nil {
 		return application{}, cachedFile{}, err
 	}
-	app := application{id: id, near: placements(req.Executors, reports)}
+	app := application{id: id, near: placements(req.Executors, reports, req.Reserve.GetPack())}
 	program, err := ship(ctx, s, req.Program)
 	if err != nil {
 		return application{}, cachedFile{}, err

@@ -7,12 +7,12 @@ import (
 )
 
 // placements returns the preferred nodes of executors if there are more of them than nodes: each goes to
-// the node with room that has the fewest so far. With one heartbeat of a node, YARN allocates all requests
+// the node with room that has the fewest so far, or with pack, always, to the one that has the most. With one heartbeat of a node, YARN allocates all requests
 // that name it, as far as they fit, but only one request that names no node; so unnamed requests would wait
 // for one heartbeat each and be spread at random. If there are more nodes than executors, naming a node
 // would only make a request wait for that node's heartbeat.
-func placements(executors []cluster.ExecutorRequest,
-	nodes []*yarnpb.NodeReport,
+func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport,
+	pack bool,
 ) map[cluster.ExecutorID]protocol.Locality {
 	type room struct {
 		spot  protocol.Locality
@@ -29,15 +29,20 @@ func placements(executors []cluster.ExecutorRequest,
 		}
 	}
 	near := map[cluster.ExecutorID]protocol.Locality{}
-	if len(executors) <= len(rooms) {
+	if len(executors) <= len(rooms) && !pack {
 		return near
+	}
+	better := func(r, than *room) bool {
+		if r.count != than.count {
+			return r.count > than.count == pack
+		}
+		return r.free.GetMemory() > than.free.GetMemory()
 	}
 	for _, e := range executors {
 		need := resource(e.Each)
 		var best *room
 		for _, r := range rooms {
-			if e.Each.GetNodeLabel() == "" && fits(need, r.free) &&
-				(best == nil || r.count < best.count || r.count == best.count && r.free.GetMemory() > best.free.GetMemory()) {
+			if e.Each.GetNodeLabel() == "" && fits(need, r.free) && (best == nil || better(r, best)) {
 				best = r
 			}
 		}

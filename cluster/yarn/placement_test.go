@@ -3,6 +3,7 @@ package yarn
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -61,11 +62,17 @@ func TestPlacements(t *testing.T) {
 		{"for a label", executors(3, &clusterpb.Resources{NodeLabel: "fast"}), []*yarnpb.NodeReport{
 			node("a", 8192, 0, 0, "fast"), node("b", 8192, 0, 0),
 		}, nil},
+		{"packed", executors(3, gib), []*yarnpb.NodeReport{
+			node("a", 8192, 1024, 0), node("b", 8192, 0, 0), node("c", 8192, 0, 0), node("d", 8192, 2048, 0),
+		}, map[string]int{"b": 3}},
+		{"packed on two", executors(3, gib), []*yarnpb.NodeReport{
+			node("a", 2048, 0, 0), node("b", 2048, 0, 0), node("c", 2048, 0, 0), node("d", 2048, 0, 0),
+		}, map[string]int{"a": 2, "b": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := map[string]int{}
-			for _, spot := range placements(tt.executors, tt.nodes) {
+			for _, spot := range placements(tt.executors, tt.nodes, strings.HasPrefix(tt.name, "packed")) {
 				if spot.Rack != "/r1" {
 					t.Errorf("%v has another rack", spot)
 				}

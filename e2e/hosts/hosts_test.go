@@ -26,6 +26,7 @@ func (s *site) faults() {
 		})
 	}
 	part("names", (*site).names)
+	part("placement", (*site).placement)
 	part("cut", (*site).cut)
 	part("restart", (*site).restart)
 	for name, p := range programs(s.t) {

@@ -35,7 +35,7 @@ func sparkSite(t *testing.T) *site {
 	s.env = append(s.env, env[0])
 	s.options = []string{"--backend", "spark", "--master", fmt.Sprintf("spark://%s:7077", master), "--python", s.python}
 	for _, conf := range []string{
-		"spark.executor.cores=1", "spark.cores.max=2", "spark.executor.memory=512m", "spark.driver.memory=512m",
+		"spark.executor.cores=1", "spark.cores.max=4", "spark.executor.memory=512m", "spark.driver.memory=512m",
 		"spark.ui.enabled=false",
 	} {
 		s.options = append(s.options, "--conf", conf)

@@ -112,7 +112,7 @@ type configOptions struct {
 // times, and under which name. All others may choose what runs, where, as whom, and what leaves this machine.
 var ofAnyFolder = []string{
 	"workers", "ps", "chief", "evaluator", "role", "gpus", "cpus", "memory", "feed-memory", "am-memory", "am-cpus",
-	"max-restarts", "max-losses", "reserve-timeout", "timeout", "heartbeat-timeout", "idle", "end-within", "step-timeout",
+	"max-restarts", "max-losses", "reserve-timeout", "timeout", "heartbeat-timeout", "pack", "idle", "end-within", "step-timeout",
 	"run-timeout", "name", "queue",
 }
 

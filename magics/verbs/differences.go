@@ -64,6 +64,7 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 	add(have.GetZygote() != want.GetZygote(), "no-zygote")
 	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
 	add(have.GetHeartbeatTimeoutMillis() != want.GetHeartbeatTimeoutMillis(), "heartbeat-timeout")
+	add(have.GetPack() != want.GetPack(), "pack")
 	add(have.GetRetentionMillis() != want.GetRetentionMillis(), "retention")
 	add(have.GetFeedMemoryBytes() != want.GetFeedMemoryBytes(), "feed-memory")
 	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")

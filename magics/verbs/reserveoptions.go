@@ -62,6 +62,12 @@ func executorOptions(engines cluster.Engines) []command.Option {
 		{Name: "node-label", Kind: command.KindText, Only: strings.Join(engines.NamesOf(func(e cluster.Engine) bool {
 			return e.NodeLabels
 		}), " "), PerRole: command.AlsoFor, Group: groupResources, Help: "YARN node label"},
+		{
+			Name: "pack", Kind: command.KindFlag, Group: groupResources,
+			Only: strings.Join(engines.NamesOf(func(e cluster.Engine) bool { return !e.OnThisHost }), " "),
+			Help: "tasks on as few hosts as possible, where tfcluster.collective goes through shared memory; " +
+				"otherwise they spread over hosts",
+		},
 
 		{
 			Name: "kind", Kind: command.KindChoice, Choices: cluster.Kinds(), PerRole: command.OnlyFor, Group: groupOneRole,

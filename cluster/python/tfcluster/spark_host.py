@@ -55,6 +55,7 @@ class Host:
         # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
+        self._placed: dict[str, str] = {}  # the host of each executor's last agent
         self._lost = ""  # what a launch waits for since a host was lost whose executors Spark does not replace
 
     def run(self) -> None:
@@ -166,6 +167,7 @@ class Host:
         hold: bool,
         gpus: int,
         seconds: float,
+        pack: bool = False,
     ) -> list[dict[str, Any]]:
         """Starts agents, each in its own slot, once Spark has enough slots."""
         launch = driver.launch(call)
@@ -187,6 +189,8 @@ class Host:
             "barrier": True,
             "identity": identity,
             "slots": self._session.slots_each(gpus),
+            "pack": pack,
+            "placed": [host for name, host in self._placed.items() if name not in {a["executor"] for a in agents}],
             **brought.result(),
         }
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
@@ -195,6 +199,7 @@ class Host:
         waiting.start()
         try:
             said = self._place(launch, order, stage)
+            self._placed.update({s["executor"]: s["host"] for s in said if s.get("host")})
             self._lost = ""
             return said
         finally:

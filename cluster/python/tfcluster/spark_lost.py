@@ -23,13 +23,13 @@ def replace(sc: Any, host: str) -> int:
     killExecutors would lower the number of executors that the application asks for. An error says that Spark has
     refused one: its master cannot do it.
     """
-    known = _names(host)
+    known = names(host)
     replaced = 0
     executors = sc._jsc.sc().statusStore().executorList(True)
     for i in range(executors.size()):
         executor = executors.apply(i)
         on, _, _ = executor.hostPort().rpartition(":")
-        if executor.id() == "driver" or known.isdisjoint(_names(on)):
+        if executor.id() == "driver" or known.isdisjoint(names(on)):
             continue
         if not sc._jsc.sc().killAndReplaceExecutor(executor.id()):
             raise RuntimeError(f"Spark does not replace its executor {executor.id()} on {host}")
@@ -37,15 +37,15 @@ def replace(sc: Any, host: str) -> int:
     return replaced
 
 
-def _names(host: str) -> set[str]:
+def names(host: str) -> set[str]:
     """Returns the names and addresses by which Spark and an agent may call the same host."""
     host = host.strip("[]")
-    names = {host}
+    found = {host}
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:  # a name that this machine does not know
         addresses = set()
     numeric = host in addresses
     if not numeric:
-        names.add(host.partition(".")[0])
-    return names | {a for a in addresses if not a.startswith("127.") and a != "::1"}
+        found.add(host.partition(".")[0])
+    return found | {a for a in addresses if not a.startswith("127.") and a != "::1"}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Set
 from typing import Any
 
-from tfcluster import spark_connect, spark_errors, spark_gpus, spark_lost, spark_task
+from tfcluster import spark_connect, spark_errors, spark_gpus, spark_lost, spark_placement, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
@@ -317,7 +317,9 @@ class Session:
         folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
         jsc.setCallSite(stage)
         try:
-            data = jsc.parallelize(lines, len(lines)).pipe([os.path.join(folder, order["program"]), "spark-slot"])
+            hosts = spark_placement.hosts(order, self._executors(), self.slots_each())
+            data = spark_placement.located(jsc, self._sc._jvm, lines, hosts)
+            data = data.pipe([os.path.join(folder, order["program"]), "spark-slot"])
             return [json.loads(line) for line in data.setName(stage).collect()]
         except Exception as e:
             if any(mark in str(e) for mark in _NO_PROGRAM):
