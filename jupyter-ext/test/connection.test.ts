@@ -199,7 +199,7 @@ const good = "tfcluster/a/00112233445566778899aabbccddeeff/";
 test("lines come by the WebSocket, and by the comm where that ends too early", async () => {
   const { sent, got, socket } = await following(good);
   expect(socket?.url).toBe(`ws://host/base/${good}lines/live?run=3&task=&grep=%28%3Fi%29x&last=500`);
-  const line = { task: "worker:0", seq: 41, stream: "stderr", unix_nano: 1.76e18, text: "x" };
+  const line = { task: "worker:0", number: 41, time: 1.76e12, error: true, text: "x" };
   socket?.onmessage({ data: JSON.stringify({ lines: [line] }) });
   socket?.onmessage({ data: "no JSON" });
   socket?.onclose();

@@ -81,6 +81,7 @@ export interface State {
   problem: string;
 }
 
+/** A line of a task, by the comm or the WebSocket: LineJSON in cluster/clusterpb. */
 export interface Line {
   task: string;
   number: number;
