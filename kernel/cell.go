@@ -36,6 +36,7 @@ type Cell struct {
 	name  string          // guarded by mu: stream of the buffered text
 	text  strings.Builder // guarded by mu
 	timer *time.Timer     // guarded by mu
+	sent  time.Time       // guarded by mu: when text was sent
 	over  bool            // guarded by mu
 }
 
@@ -88,6 +89,16 @@ func (c *Cell) write(name, text string) {
 	}
 }
 
+// Flush sends the buffered text at once, as the caller has gathered it already. If text was sent less than gatherTime
+// ago, the timer sends it.
+func (c *Cell) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over && time.Since(c.sent) >= gatherTime {
+		c.flush()
+	}
+}
+
 // flush sends the buffered text. The caller holds mu.
 func (c *Cell) flush() {
 	if c.timer != nil {
@@ -99,6 +110,7 @@ func (c *Cell) flush() {
 	}
 	c.k.publish("stream", c.msg.RawHeader(), wire.Stream{Name: c.name, Text: c.text.String()})
 	c.text.Reset()
+	c.sent = time.Now()
 }
 
 // Display shows a MIME bundle. With an id, Update can replace it.

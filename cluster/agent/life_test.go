@@ -245,7 +245,7 @@ func TestAStoppedTaskShows(t *testing.T) {
 	c.await("state T", func() bool {
 		for _, m := range c.messages {
 			for _, u := range m.GetHeartbeat().GetUsage() {
-				if u.GetState() == "T" && u.GetRssBytes() > 1<<20 {
+				if u.GetState() == "T" && u.GetUsage().GetRssBytes() > 1<<20 {
 					return true
 				}
 			}

@@ -18,7 +18,10 @@ func usage(name string, pid int) *clusterpb.TaskUsage {
 	if !ok {
 		return nil
 	}
-	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.RSS, CpuSeconds: stat.CPU, State: stat.State}
+	return &clusterpb.TaskUsage{
+		Task: name, Pid: int32(pid), State: stat.State,
+		Usage: &clusterpb.Usage{RssBytes: stat.RSS, CpuSeconds: &stat.CPU},
+	}
 }
 
 // killSession kills the processes of a task whose zygote has died: those in its session and

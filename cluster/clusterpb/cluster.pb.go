@@ -80,7 +80,7 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35, 0}
 }
 
 type ActAtStep_Action int32
@@ -126,7 +126,7 @@ func (x ActAtStep_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActAtStep_Action.Descriptor instead.
 func (ActAtStep_Action) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type Line_Stream int32
@@ -172,7 +172,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type AgentMessage struct {
@@ -1218,9 +1218,8 @@ type TaskUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	Pid           int32                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
-	RssBytes      uint64                 `protobuf:"varint,3,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
-	CpuSeconds    float64                `protobuf:"fixed64,4,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
 	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // /proc/PID/stat's letter: R S D T Z
+	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1269,25 +1268,96 @@ func (x *TaskUsage) GetPid() int32 {
 	return 0
 }
 
-func (x *TaskUsage) GetRssBytes() uint64 {
+func (x *TaskUsage) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *TaskUsage) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// Usage: what a task uses, from the agent's sample to the panel. All fields are numbers. Nothing
+// between them copies one, except what the driver measures. JSON has them among the task's keys.
+type Usage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RssBytes      uint64                 `protobuf:"varint,1,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
+	CpuSeconds    *float64               `protobuf:"fixed64,2,opt,name=cpu_seconds,json=cpuSeconds,proto3,oneof" json:"cpu_seconds,omitempty"`        // absent in samples
+	CpuPercent    float64                `protobuf:"fixed64,3,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`              // by the driver, since the previous heartbeat or sample; 100 is one core
+	GpuPercent    *float32               `protobuf:"fixed32,4,opt,name=gpu_percent,json=gpuPercent,proto3,oneof" json:"gpu_percent,omitempty"`        // by the driver, mean of its executor's GPUs; absent without one
+	GpuUsedBytes  *uint64                `protobuf:"varint,5,opt,name=gpu_used_bytes,json=gpuUsedBytes,proto3,oneof" json:"gpu_used_bytes,omitempty"` // sum of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Usage) Reset() {
+	*x = Usage{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Usage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Usage) ProtoMessage() {}
+
+func (x *Usage) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
+func (*Usage) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Usage) GetRssBytes() uint64 {
 	if x != nil {
 		return x.RssBytes
 	}
 	return 0
 }
 
-func (x *TaskUsage) GetCpuSeconds() float64 {
-	if x != nil {
-		return x.CpuSeconds
+func (x *Usage) GetCpuSeconds() float64 {
+	if x != nil && x.CpuSeconds != nil {
+		return *x.CpuSeconds
 	}
 	return 0
 }
 
-func (x *TaskUsage) GetState() string {
+func (x *Usage) GetCpuPercent() float64 {
 	if x != nil {
-		return x.State
+		return x.CpuPercent
 	}
-	return ""
+	return 0
+}
+
+func (x *Usage) GetGpuPercent() float32 {
+	if x != nil && x.GpuPercent != nil {
+		return *x.GpuPercent
+	}
+	return 0
+}
+
+func (x *Usage) GetGpuUsedBytes() uint64 {
+	if x != nil && x.GpuUsedBytes != nil {
+		return *x.GpuUsedBytes
+	}
+	return 0
 }
 
 // Prepared answers Prepare: new ports are held for the run's attempt.
@@ -1303,7 +1373,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1385,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1398,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Prepared) GetRun() int32 {
@@ -1385,7 +1455,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1467,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1480,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskEvent) GetRun() int32 {
@@ -1634,7 +1704,7 @@ type ServerJoined struct {
 
 func (x *ServerJoined) Reset() {
 	*x = ServerJoined{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1716,7 @@ func (x *ServerJoined) String() string {
 func (*ServerJoined) ProtoMessage() {}
 
 func (x *ServerJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1729,7 @@ func (x *ServerJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerJoined.ProtoReflect.Descriptor instead.
 func (*ServerJoined) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 // Step answers AskStep and ActAtStep with the last step that the program has ended.
@@ -1677,7 +1747,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1759,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1772,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Step) GetRound() int32 {
@@ -1757,7 +1827,7 @@ type Stopping struct {
 
 func (x *Stopping) Reset() {
 	*x = Stopping{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1839,7 @@ func (x *Stopping) String() string {
 func (*Stopping) ProtoMessage() {}
 
 func (x *Stopping) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1852,7 @@ func (x *Stopping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopping.ProtoReflect.Descriptor instead.
 func (*Stopping) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 type Started struct {
@@ -1794,7 +1864,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +1876,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +1889,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1839,7 +1909,7 @@ type Entered struct {
 
 func (x *Entered) Reset() {
 	*x = Entered{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1921,7 @@ func (x *Entered) String() string {
 func (*Entered) ProtoMessage() {}
 
 func (x *Entered) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1934,7 @@ func (x *Entered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entered.ProtoReflect.Descriptor instead.
 func (*Entered) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Entered) GetStartSeconds() float64 {
@@ -1889,7 +1959,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1971,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +1984,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Report) GetStep() int64 {
@@ -1983,7 +2053,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2065,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2078,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Exited) GetCode() int32 {
@@ -2086,7 +2156,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2168,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2181,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskResult) GetPickled() []byte {
@@ -2153,7 +2223,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2235,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2248,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Evaluation) GetMetrics() map[string]float64 {
@@ -2207,7 +2277,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2289,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2302,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Note) GetText() string {
@@ -2275,7 +2345,7 @@ type BarrierArrived struct {
 
 func (x *BarrierArrived) Reset() {
 	*x = BarrierArrived{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2357,7 @@ func (x *BarrierArrived) String() string {
 func (*BarrierArrived) ProtoMessage() {}
 
 func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2370,7 @@ func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierArrived.ProtoReflect.Descriptor instead.
 func (*BarrierArrived) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BarrierArrived) GetRun() int32 {
@@ -2353,7 +2423,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2435,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2448,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -2572,7 +2642,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2654,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2667,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Welcome) GetCluster() string {
@@ -2663,7 +2733,7 @@ type WarmUp struct {
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2745,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2758,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2746,7 +2816,7 @@ type Shipped struct {
 
 func (x *Shipped) Reset() {
 	*x = Shipped{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2828,7 @@ func (x *Shipped) String() string {
 func (*Shipped) ProtoMessage() {}
 
 func (x *Shipped) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2841,7 @@ func (x *Shipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shipped.ProtoReflect.Descriptor instead.
 func (*Shipped) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Shipped) GetName() string {
@@ -2814,7 +2884,7 @@ type Environment struct {
 
 func (x *Environment) Reset() {
 	*x = Environment{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2896,7 @@ func (x *Environment) String() string {
 func (*Environment) ProtoMessage() {}
 
 func (x *Environment) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2909,7 @@ func (x *Environment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Environment.ProtoReflect.Descriptor instead.
 func (*Environment) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Environment) GetPacked() *Shipped {
@@ -2873,7 +2943,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2955,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2968,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2940,7 +3010,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3022,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3035,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -3101,7 +3171,7 @@ type SpecVariable struct {
 
 func (x *SpecVariable) Reset() {
 	*x = SpecVariable{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3183,7 @@ func (x *SpecVariable) String() string {
 func (*SpecVariable) ProtoMessage() {}
 
 func (x *SpecVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3196,7 @@ func (x *SpecVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecVariable.ProtoReflect.Descriptor instead.
 func (*SpecVariable) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SpecVariable) GetName() string {
@@ -3170,7 +3240,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3252,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3265,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Directories) GetDir() string {
@@ -3250,7 +3320,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3332,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3345,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -3347,7 +3417,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3429,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3442,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Blob) GetSha256() string {
@@ -3407,7 +3477,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3489,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3502,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -3460,7 +3530,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3542,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3555,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -3519,7 +3589,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3601,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3614,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Release) GetReason() string {
@@ -3563,7 +3633,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3575,7 +3645,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3588,7 +3658,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 // TrainingOver: training has ended; an evaluator evaluates the last checkpoint and ends.
@@ -3601,7 +3671,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3683,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3696,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3647,7 +3717,7 @@ type AskStep struct {
 
 func (x *AskStep) Reset() {
 	*x = AskStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3729,7 @@ func (x *AskStep) String() string {
 func (*AskStep) ProtoMessage() {}
 
 func (x *AskStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3742,7 @@ func (x *AskStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskStep.ProtoReflect.Descriptor instead.
 func (*AskStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AskStep) GetRun() int32 {
@@ -3708,7 +3778,7 @@ type ActAtStep struct {
 
 func (x *ActAtStep) Reset() {
 	*x = ActAtStep{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +3790,7 @@ func (x *ActAtStep) String() string {
 func (*ActAtStep) ProtoMessage() {}
 
 func (x *ActAtStep) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +3803,7 @@ func (x *ActAtStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActAtStep.ProtoReflect.Descriptor instead.
 func (*ActAtStep) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ActAtStep) GetRun() int32 {
@@ -3793,7 +3863,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3875,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3888,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3882,7 +3952,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3964,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +3977,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3954,7 +4024,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4036,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4049,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -4047,7 +4117,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4129,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4142,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -4091,7 +4161,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4173,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4186,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -4138,7 +4208,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4220,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4233,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -4203,7 +4273,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4285,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4298,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -4253,7 +4323,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +4335,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +4348,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -4363,7 +4433,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4375,7 +4445,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4388,7 +4458,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FileHead) GetPath() string {
@@ -4422,7 +4492,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +4504,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +4517,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -4467,7 +4537,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4549,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4562,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -4519,7 +4589,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4601,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4614,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -4570,7 +4640,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4582,7 +4652,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4595,7 +4665,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -4614,7 +4684,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4696,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4709,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -4660,7 +4730,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4672,7 +4742,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4685,7 +4755,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -4721,7 +4791,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4733,7 +4803,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4746,7 +4816,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -4792,7 +4862,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4804,7 +4874,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4817,7 +4887,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Role) GetName() string {
@@ -4903,7 +4973,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4915,7 +4985,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4928,7 +4998,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -5125,7 +5195,7 @@ type GivenFile struct {
 
 func (x *GivenFile) Reset() {
 	*x = GivenFile{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5137,7 +5207,7 @@ func (x *GivenFile) String() string {
 func (*GivenFile) ProtoMessage() {}
 
 func (x *GivenFile) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5150,7 +5220,7 @@ func (x *GivenFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenFile.ProtoReflect.Descriptor instead.
 func (*GivenFile) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GivenFile) GetPath() string {
@@ -5189,7 +5259,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5201,7 +5271,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5214,7 +5284,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -5287,7 +5357,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5299,7 +5369,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5312,7 +5382,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -5415,7 +5485,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5427,7 +5497,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5440,7 +5510,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -5459,7 +5529,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5471,7 +5541,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5484,7 +5554,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -5502,7 +5572,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5514,7 +5584,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5527,7 +5597,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 type WatchRequest struct {
@@ -5538,7 +5608,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5550,7 +5620,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5563,7 +5633,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 type SamplesRequest struct {
@@ -5576,7 +5646,7 @@ type SamplesRequest struct {
 
 func (x *SamplesRequest) Reset() {
 	*x = SamplesRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5658,7 @@ func (x *SamplesRequest) String() string {
 func (*SamplesRequest) ProtoMessage() {}
 
 func (x *SamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5671,7 @@ func (x *SamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SamplesRequest.ProtoReflect.Descriptor instead.
 func (*SamplesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SamplesRequest) GetTask() string {
@@ -5627,7 +5697,7 @@ type SamplesReply struct {
 
 func (x *SamplesReply) Reset() {
 	*x = SamplesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5639,7 +5709,7 @@ func (x *SamplesReply) String() string {
 func (*SamplesReply) ProtoMessage() {}
 
 func (x *SamplesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5652,7 +5722,7 @@ func (x *SamplesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SamplesReply.ProtoReflect.Descriptor instead.
 func (*SamplesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SamplesReply) GetTasks() []*TaskSamples {
@@ -5662,23 +5732,20 @@ func (x *SamplesReply) GetTasks() []*TaskSamples {
 	return nil
 }
 
-// TaskSamples: what a task used, oldest first, one sample in 2 s. The arrays are of equal length,
-// those of the GPU empty without one. A task without a process has no samples.
+// TaskSamples: what a task used, oldest first, one sample in 2 s. The arrays are of equal length.
+// A task without a process has no samples.
 type TaskSamples struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	UnixMillis    []int64                `protobuf:"varint,2,rep,packed,name=unix_millis,json=unixMillis,proto3" json:"unix_millis,omitempty"`  // by the driver's clock
-	CpuPercent    []float32              `protobuf:"fixed32,3,rep,packed,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // 100 is one core
-	RssBytes      []uint64               `protobuf:"varint,4,rep,packed,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
-	GpuPercent    []float32              `protobuf:"fixed32,5,rep,packed,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"` // mean of the task's GPUs
-	GpuBytes      []uint64               `protobuf:"varint,6,rep,packed,name=gpu_bytes,json=gpuBytes,proto3" json:"gpu_bytes,omitempty"`        // sum of the task's GPUs
+	UnixMillis    []int64                `protobuf:"varint,2,rep,packed,name=unix_millis,json=unixMillis,proto3" json:"unix_millis,omitempty"` // by the driver's clock
+	Usage         []*Usage               `protobuf:"bytes,7,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskSamples) Reset() {
 	*x = TaskSamples{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5690,7 +5757,7 @@ func (x *TaskSamples) String() string {
 func (*TaskSamples) ProtoMessage() {}
 
 func (x *TaskSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5703,7 +5770,7 @@ func (x *TaskSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSamples.ProtoReflect.Descriptor instead.
 func (*TaskSamples) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TaskSamples) GetTask() string {
@@ -5720,30 +5787,9 @@ func (x *TaskSamples) GetUnixMillis() []int64 {
 	return nil
 }
 
-func (x *TaskSamples) GetCpuPercent() []float32 {
+func (x *TaskSamples) GetUsage() []*Usage {
 	if x != nil {
-		return x.CpuPercent
-	}
-	return nil
-}
-
-func (x *TaskSamples) GetRssBytes() []uint64 {
-	if x != nil {
-		return x.RssBytes
-	}
-	return nil
-}
-
-func (x *TaskSamples) GetGpuPercent() []float32 {
-	if x != nil {
-		return x.GpuPercent
-	}
-	return nil
-}
-
-func (x *TaskSamples) GetGpuBytes() []uint64 {
-	if x != nil {
-		return x.GpuBytes
+		return x.Usage
 	}
 	return nil
 }
@@ -5779,7 +5825,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5791,7 +5837,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5804,7 +5850,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -5982,7 +6028,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5994,7 +6040,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6007,7 +6053,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -6076,7 +6122,7 @@ type RunOptions struct {
 
 func (x *RunOptions) Reset() {
 	*x = RunOptions{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6088,7 +6134,7 @@ func (x *RunOptions) String() string {
 func (*RunOptions) ProtoMessage() {}
 
 func (x *RunOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6101,7 +6147,7 @@ func (x *RunOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOptions.ProtoReflect.Descriptor instead.
 func (*RunOptions) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RunOptions) GetMode() string {
@@ -6207,7 +6253,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6265,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6278,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -6277,7 +6323,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6289,7 +6335,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6302,7 +6348,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -6359,7 +6405,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6371,7 +6417,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6384,7 +6430,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -6428,7 +6474,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6440,7 +6486,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6453,7 +6499,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -6524,7 +6570,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6536,7 +6582,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6549,7 +6595,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -6788,7 +6834,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6800,7 +6846,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6813,7 +6859,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Series) GetName() string {
@@ -6855,18 +6901,14 @@ type TaskStatus struct {
 	Echo           bool                   `protobuf:"varint,7,opt,name=echo,proto3" json:"echo,omitempty"` // secondary failure: failed because another task had failed
 	Step           int64                  `protobuf:"varint,8,opt,name=step,proto3" json:"step,omitempty"`
 	StepAgeSeconds float64                `protobuf:"fixed64,9,opt,name=step_age_seconds,json=stepAgeSeconds,proto3" json:"step_age_seconds,omitempty"`
-	RssBytes       uint64                 `protobuf:"varint,10,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
-	CpuSeconds     float64                `protobuf:"fixed64,11,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"`               // since the previous heartbeat; 100 is one core
 	OwnStepSeconds float64                `protobuf:"fixed64,16,opt,name=own_step_seconds,json=ownStepSeconds,proto3" json:"own_step_seconds,omitempty"` // median time of a step outside of collective operations; 0: unknown
 	Slowdown       float64                `protobuf:"fixed64,17,opt,name=slowdown,proto3" json:"slowdown,omitempty"`                                     // of a straggler: own_step_seconds divided by the median of the tasks that train; 0: it is none
 	StepsPerSecond float64                `protobuf:"fixed64,20,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"` // of this task's own reports; 0: not known
 	Loss           *float64               `protobuf:"fixed64,21,opt,name=loss,proto3,oneof" json:"loss,omitempty"`                                       // its last finite metric "loss"
-	GpuPercent     float32                `protobuf:"fixed32,22,opt,name=gpu_percent,json=gpuPercent,proto3" json:"gpu_percent,omitempty"`               // mean of its executor's GPUs, of the last heartbeat
-	GpuUsedBytes   uint64                 `protobuf:"varint,23,opt,name=gpu_used_bytes,json=gpuUsedBytes,proto3" json:"gpu_used_bytes,omitempty"`        // sum of them
+	Usage          *Usage                 `protobuf:"bytes,24,opt,name=usage,proto3" json:"usage,omitempty"`                                             // of the last heartbeat
 	Nccl           *NCCLChoice            `protobuf:"bytes,40,opt,name=nccl,proto3" json:"nccl,omitempty"`                                               // absent: its lines do not say it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -6874,7 +6916,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6886,7 +6928,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6899,7 +6941,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -6965,20 +7007,6 @@ func (x *TaskStatus) GetStepAgeSeconds() float64 {
 	return 0
 }
 
-func (x *TaskStatus) GetRssBytes() uint64 {
-	if x != nil {
-		return x.RssBytes
-	}
-	return 0
-}
-
-func (x *TaskStatus) GetCpuSeconds() float64 {
-	if x != nil {
-		return x.CpuSeconds
-	}
-	return 0
-}
-
 func (x *TaskStatus) GetReason() string {
 	if x != nil {
 		return x.Reason
@@ -6998,13 +7026,6 @@ func (x *TaskStatus) GetExecutorId() string {
 		return x.ExecutorId
 	}
 	return ""
-}
-
-func (x *TaskStatus) GetCpuPercent() float64 {
-	if x != nil {
-		return x.CpuPercent
-	}
-	return 0
 }
 
 func (x *TaskStatus) GetOwnStepSeconds() float64 {
@@ -7035,18 +7056,11 @@ func (x *TaskStatus) GetLoss() float64 {
 	return 0
 }
 
-func (x *TaskStatus) GetGpuPercent() float32 {
+func (x *TaskStatus) GetUsage() *Usage {
 	if x != nil {
-		return x.GpuPercent
+		return x.Usage
 	}
-	return 0
-}
-
-func (x *TaskStatus) GetGpuUsedBytes() uint64 {
-	if x != nil {
-		return x.GpuUsedBytes
-	}
-	return 0
+	return nil
 }
 
 func (x *TaskStatus) GetNccl() *NCCLChoice {
@@ -7076,7 +7090,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7088,7 +7102,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7101,7 +7115,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Failure) GetSummary() string {
@@ -7191,7 +7205,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7203,7 +7217,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7216,7 +7230,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -7242,7 +7256,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7254,7 +7268,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7267,7 +7281,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -7289,7 +7303,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7301,7 +7315,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7314,7 +7328,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -7364,7 +7378,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7376,7 +7390,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7389,7 +7403,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -7484,7 +7498,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7496,7 +7510,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7509,7 +7523,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -7570,7 +7584,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7582,7 +7596,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7595,7 +7609,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -7615,7 +7629,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7627,7 +7641,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7640,7 +7654,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *HistoryRequest) GetAll() bool {
@@ -7669,7 +7683,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7681,7 +7695,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7694,7 +7708,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -7737,7 +7751,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7749,7 +7763,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7762,7 +7776,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Lease) GetId() string {
@@ -7797,7 +7811,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7809,7 +7823,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7822,7 +7836,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -7859,7 +7873,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7871,7 +7885,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7884,7 +7898,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -7930,7 +7944,7 @@ type LinesAddressRequest struct {
 
 func (x *LinesAddressRequest) Reset() {
 	*x = LinesAddressRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7942,7 +7956,7 @@ func (x *LinesAddressRequest) String() string {
 func (*LinesAddressRequest) ProtoMessage() {}
 
 func (x *LinesAddressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7955,7 +7969,7 @@ func (x *LinesAddressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesAddressRequest.ProtoReflect.Descriptor instead.
 func (*LinesAddressRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 type LinesAddressReply struct {
@@ -7968,7 +7982,7 @@ type LinesAddressReply struct {
 
 func (x *LinesAddressReply) Reset() {
 	*x = LinesAddressReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7980,7 +7994,7 @@ func (x *LinesAddressReply) String() string {
 func (*LinesAddressReply) ProtoMessage() {}
 
 func (x *LinesAddressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7993,7 +8007,7 @@ func (x *LinesAddressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesAddressReply.ProtoReflect.Descriptor instead.
 func (*LinesAddressReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *LinesAddressReply) GetPath() string {
@@ -8018,7 +8032,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8030,7 +8044,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8043,7 +8057,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 type GPUsReply struct {
@@ -8056,7 +8070,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8068,7 +8082,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8081,7 +8095,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -8109,7 +8123,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8121,7 +8135,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8134,7 +8148,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -8169,7 +8183,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8181,7 +8195,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8194,7 +8208,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -8226,7 +8240,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8238,7 +8252,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8251,7 +8265,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 // EngineSessionReply: name or remote.
@@ -8265,7 +8279,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8277,7 +8291,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8290,7 +8304,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -8329,7 +8343,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8341,7 +8355,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8354,7 +8368,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -8457,7 +8471,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8469,7 +8483,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8482,7 +8496,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -8546,7 +8560,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8558,7 +8572,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8571,7 +8585,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -8610,7 +8624,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8622,7 +8636,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[104]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8635,7 +8649,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{104}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8691,7 +8705,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8703,7 +8717,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[105]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8716,7 +8730,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{105}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8744,7 +8758,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8756,7 +8770,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[106]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8769,7 +8783,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{106}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8797,7 +8811,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8809,7 +8823,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[107]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8822,7 +8836,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{107}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8850,7 +8864,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8862,7 +8876,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[108]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8875,7 +8889,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{108}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -8986,14 +9000,24 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tHeartbeat\x12\x1b\n" +
 	"\tunix_nano\x18\x01 \x01(\x03R\bunixNano\x12-\n" +
 	"\x05usage\x18\x02 \x03(\v2\x17.tfcluster.v1.TaskUsageR\x05usage\x12%\n" +
-	"\x04gpus\x18\x03 \x03(\v2\x11.tfcluster.v1.GPUR\x04gpus\"\x85\x01\n" +
+	"\x04gpus\x18\x03 \x03(\v2\x11.tfcluster.v1.GPUR\x04gpus\"~\n" +
 	"\tTaskUsage\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x10\n" +
-	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x1b\n" +
-	"\trss_bytes\x18\x03 \x01(\x04R\brssBytes\x12\x1f\n" +
-	"\vcpu_seconds\x18\x04 \x01(\x01R\n" +
-	"cpuSeconds\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\"b\n" +
+	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12)\n" +
+	"\x05usage\x18\x06 \x01(\v2\x13.tfcluster.v1.UsageR\x05usageJ\x04\b\x03\x10\x04J\x04\b\x04\x10\x05\"\xef\x01\n" +
+	"\x05Usage\x12\x1b\n" +
+	"\trss_bytes\x18\x01 \x01(\x04R\brssBytes\x12$\n" +
+	"\vcpu_seconds\x18\x02 \x01(\x01H\x00R\n" +
+	"cpuSeconds\x88\x01\x01\x12\x1f\n" +
+	"\vcpu_percent\x18\x03 \x01(\x01R\n" +
+	"cpuPercent\x12$\n" +
+	"\vgpu_percent\x18\x04 \x01(\x02H\x01R\n" +
+	"gpuPercent\x88\x01\x01\x12)\n" +
+	"\x0egpu_used_bytes\x18\x05 \x01(\x04H\x02R\fgpuUsedBytes\x88\x01\x01B\x0e\n" +
+	"\f_cpu_secondsB\x0e\n" +
+	"\f_gpu_percentB\x11\n" +
+	"\x0f_gpu_used_bytes\"b\n" +
 	"\bPrepared\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -9368,17 +9392,12 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12*\n" +
 	"\x11after_unix_millis\x18\x02 \x01(\x03R\x0fafterUnixMillis\"?\n" +
 	"\fSamplesReply\x12/\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x19.tfcluster.v1.TaskSamplesR\x05tasks\"\xbe\x01\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x19.tfcluster.v1.TaskSamplesR\x05tasks\"s\n" +
 	"\vTaskSamples\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1f\n" +
 	"\vunix_millis\x18\x02 \x03(\x03R\n" +
-	"unixMillis\x12\x1f\n" +
-	"\vcpu_percent\x18\x03 \x03(\x02R\n" +
-	"cpuPercent\x12\x1b\n" +
-	"\trss_bytes\x18\x04 \x03(\x04R\brssBytes\x12\x1f\n" +
-	"\vgpu_percent\x18\x05 \x03(\x02R\n" +
-	"gpuPercent\x12\x1b\n" +
-	"\tgpu_bytes\x18\x06 \x03(\x04R\bgpuBytes\"\xf6\x05\n" +
+	"unixMillis\x12)\n" +
+	"\x05usage\x18\a \x03(\v2\x13.tfcluster.v1.UsageR\x05usageJ\x04\b\x03\x10\a\"\xf6\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9510,7 +9529,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\x9e\x05\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\xc1\x04\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9521,26 +9540,19 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06signal\x18\x06 \x01(\x05R\x06signal\x12\x12\n" +
 	"\x04echo\x18\a \x01(\bR\x04echo\x12\x12\n" +
 	"\x04step\x18\b \x01(\x03R\x04step\x12(\n" +
-	"\x10step_age_seconds\x18\t \x01(\x01R\x0estepAgeSeconds\x12\x1b\n" +
-	"\trss_bytes\x18\n" +
-	" \x01(\x04R\brssBytes\x12\x1f\n" +
-	"\vcpu_seconds\x18\v \x01(\x01R\n" +
-	"cpuSeconds\x12\x16\n" +
+	"\x10step_age_seconds\x18\t \x01(\x01R\x0estepAgeSeconds\x12\x16\n" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x12\x1a\n" +
 	"\brestarts\x18\r \x01(\x05R\brestarts\x12\x1f\n" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
-	"executorId\x12\x1f\n" +
-	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
-	"cpuPercent\x12(\n" +
+	"executorId\x12(\n" +
 	"\x10own_step_seconds\x18\x10 \x01(\x01R\x0eownStepSeconds\x12\x1a\n" +
 	"\bslowdown\x18\x11 \x01(\x01R\bslowdown\x12(\n" +
 	"\x10steps_per_second\x18\x14 \x01(\x01R\x0estepsPerSecond\x12\x17\n" +
-	"\x04loss\x18\x15 \x01(\x01H\x00R\x04loss\x88\x01\x01\x12\x1f\n" +
-	"\vgpu_percent\x18\x16 \x01(\x02R\n" +
-	"gpuPercent\x12$\n" +
-	"\x0egpu_used_bytes\x18\x17 \x01(\x04R\fgpuUsedBytes\x12,\n" +
+	"\x04loss\x18\x15 \x01(\x01H\x00R\x04loss\x88\x01\x01\x12)\n" +
+	"\x05usage\x18\x18 \x01(\v2\x13.tfcluster.v1.UsageR\x05usage\x12,\n" +
 	"\x04nccl\x18( \x01(\v2\x18.tfcluster.v1.NCCLChoiceR\x04ncclB\a\n" +
-	"\x05_loss\"\x9c\x02\n" +
+	"\x05_lossJ\x04\b\n" +
+	"\x10\vJ\x04\b\v\x10\fJ\x04\b\x0f\x10\x10J\x04\b\x16\x10\x17J\x04\b\x17\x10\x18\"\x9c\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
@@ -9745,7 +9757,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9762,320 +9774,324 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
 	(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
 	(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
-	(*Step)(nil),                 // 18: tfcluster.v1.Step
-	(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
-	(*Started)(nil),              // 20: tfcluster.v1.Started
-	(*Entered)(nil),              // 21: tfcluster.v1.Entered
-	(*Report)(nil),               // 22: tfcluster.v1.Report
-	(*Exited)(nil),               // 23: tfcluster.v1.Exited
-	(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
-	(*Evaluation)(nil),           // 25: tfcluster.v1.Evaluation
-	(*Note)(nil),                 // 26: tfcluster.v1.Note
-	(*BarrierArrived)(nil),       // 27: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),          // 28: tfcluster.v1.Instruction
-	(*Welcome)(nil),              // 29: tfcluster.v1.Welcome
-	(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
-	(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
-	(*Environment)(nil),          // 32: tfcluster.v1.Environment
-	(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
-	(*Launch)(nil),               // 34: tfcluster.v1.Launch
-	(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
-	(*Directories)(nil),          // 36: tfcluster.v1.Directories
-	(*Program)(nil),              // 37: tfcluster.v1.Program
-	(*Blob)(nil),                 // 38: tfcluster.v1.Blob
-	(*EndRun)(nil),               // 39: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 40: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 41: tfcluster.v1.Release
-	(*Probe)(nil),                // 42: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 43: tfcluster.v1.TrainingOver
-	(*AskStep)(nil),              // 44: tfcluster.v1.AskStep
-	(*ActAtStep)(nil),            // 45: tfcluster.v1.ActAtStep
-	(*LogBatch)(nil),             // 46: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 47: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 48: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 49: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 50: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 51: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 52: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 53: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 54: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 55: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 56: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 57: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 58: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 59: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 60: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 61: tfcluster.v1.Resources
-	(*Role)(nil),                 // 62: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 63: tfcluster.v1.ReserveRequest
-	(*GivenFile)(nil),            // 64: tfcluster.v1.GivenFile
-	(*ReserveUpdate)(nil),        // 65: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 66: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 67: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 68: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 69: tfcluster.v1.StatusRequest
-	(*WatchRequest)(nil),         // 70: tfcluster.v1.WatchRequest
-	(*SamplesRequest)(nil),       // 71: tfcluster.v1.SamplesRequest
-	(*SamplesReply)(nil),         // 72: tfcluster.v1.SamplesReply
-	(*TaskSamples)(nil),          // 73: tfcluster.v1.TaskSamples
-	(*ClusterStatus)(nil),        // 74: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 75: tfcluster.v1.StartRequest
-	(*RunOptions)(nil),           // 76: tfcluster.v1.RunOptions
-	(*StartUpdate)(nil),          // 77: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 78: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 79: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 80: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 81: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 82: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 83: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 84: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 85: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 86: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 87: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 88: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 89: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 90: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 91: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 92: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 93: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 94: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 95: tfcluster.v1.TensorBoardReply
-	(*LinesAddressRequest)(nil),  // 96: tfcluster.v1.LinesAddressRequest
-	(*LinesAddressReply)(nil),    // 97: tfcluster.v1.LinesAddressReply
-	(*GPUsRequest)(nil),          // 98: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 99: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 100: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 101: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 102: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 103: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 104: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 105: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 106: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 107: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 108: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 109: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 110: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 111: tfcluster.v1.OwnerProcess
-	nil,                          // 112: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 113: tfcluster.v1.Evaluation.MetricsEntry
-	nil,                          // 114: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 115: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 116: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 117: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 118: tfcluster.v1.RunOptions.EnvEntry
-	nil,                          // 119: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 120: tfcluster.v1.LogsRequest.AfterEntry
-	nil,                          // 121: tfcluster.v1.LogsRequest.BeforeEntry
-	nil,                          // 122: tfcluster.v1.LinesReply.PositionEntry
-	nil,                          // 123: tfcluster.v1.HistoryReply.ManifestsEntry
-	nil,                          // 124: tfcluster.v1.HadoopClient.PropertiesEntry
-	(*SnapshotTaken)(nil),        // 125: tfcluster.v1.SnapshotTaken
-	(*Fabric)(nil),               // 126: tfcluster.v1.Fabric
-	(*Activity)(nil),             // 127: tfcluster.v1.Activity
-	(*TaskManifest)(nil),         // 128: tfcluster.v1.TaskManifest
-	(*NCCLChoice)(nil),           // 129: tfcluster.v1.NCCLChoice
-	(*TakeSnapshot)(nil),         // 130: tfcluster.v1.TakeSnapshot
-	(*CollectivePort)(nil),       // 131: tfcluster.v1.CollectivePort
-	(*GitCommit)(nil),            // 132: tfcluster.v1.GitCommit
-	(*RunManifest)(nil),          // 133: tfcluster.v1.RunManifest
-	(*StacksRequest)(nil),        // 134: tfcluster.v1.StacksRequest
-	(*WhyRequest)(nil),           // 135: tfcluster.v1.WhyRequest
-	(*FabricRequest)(nil),        // 136: tfcluster.v1.FabricRequest
-	(*StacksReply)(nil),          // 137: tfcluster.v1.StacksReply
-	(*WhyReply)(nil),             // 138: tfcluster.v1.WhyReply
-	(*FabricReply)(nil),          // 139: tfcluster.v1.FabricReply
+	(*Usage)(nil),                // 15: tfcluster.v1.Usage
+	(*Prepared)(nil),             // 16: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),            // 17: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),         // 18: tfcluster.v1.ServerJoined
+	(*Step)(nil),                 // 19: tfcluster.v1.Step
+	(*Stopping)(nil),             // 20: tfcluster.v1.Stopping
+	(*Started)(nil),              // 21: tfcluster.v1.Started
+	(*Entered)(nil),              // 22: tfcluster.v1.Entered
+	(*Report)(nil),               // 23: tfcluster.v1.Report
+	(*Exited)(nil),               // 24: tfcluster.v1.Exited
+	(*TaskResult)(nil),           // 25: tfcluster.v1.TaskResult
+	(*Evaluation)(nil),           // 26: tfcluster.v1.Evaluation
+	(*Note)(nil),                 // 27: tfcluster.v1.Note
+	(*BarrierArrived)(nil),       // 28: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),          // 29: tfcluster.v1.Instruction
+	(*Welcome)(nil),              // 30: tfcluster.v1.Welcome
+	(*WarmUp)(nil),               // 31: tfcluster.v1.WarmUp
+	(*Shipped)(nil),              // 32: tfcluster.v1.Shipped
+	(*Environment)(nil),          // 33: tfcluster.v1.Environment
+	(*Prepare)(nil),              // 34: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 35: tfcluster.v1.Launch
+	(*SpecVariable)(nil),         // 36: tfcluster.v1.SpecVariable
+	(*Directories)(nil),          // 37: tfcluster.v1.Directories
+	(*Program)(nil),              // 38: tfcluster.v1.Program
+	(*Blob)(nil),                 // 39: tfcluster.v1.Blob
+	(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 42: tfcluster.v1.Release
+	(*Probe)(nil),                // 43: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
+	(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
+	(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
+	(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 49: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 62: tfcluster.v1.Resources
+	(*Role)(nil),                 // 63: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
+	(*WatchRequest)(nil),         // 71: tfcluster.v1.WatchRequest
+	(*SamplesRequest)(nil),       // 72: tfcluster.v1.SamplesRequest
+	(*SamplesReply)(nil),         // 73: tfcluster.v1.SamplesReply
+	(*TaskSamples)(nil),          // 74: tfcluster.v1.TaskSamples
+	(*ClusterStatus)(nil),        // 75: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 76: tfcluster.v1.StartRequest
+	(*RunOptions)(nil),           // 77: tfcluster.v1.RunOptions
+	(*StartUpdate)(nil),          // 78: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 79: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 80: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 81: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 82: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 83: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 84: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 85: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 86: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 87: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 88: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 89: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 90: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 91: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 92: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 93: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 94: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 95: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 96: tfcluster.v1.TensorBoardReply
+	(*LinesAddressRequest)(nil),  // 97: tfcluster.v1.LinesAddressRequest
+	(*LinesAddressReply)(nil),    // 98: tfcluster.v1.LinesAddressReply
+	(*GPUsRequest)(nil),          // 99: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 100: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 101: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 102: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 103: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 104: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 105: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 106: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 107: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 108: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 109: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 110: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 111: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 112: tfcluster.v1.OwnerProcess
+	nil,                          // 113: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 114: tfcluster.v1.Evaluation.MetricsEntry
+	nil,                          // 115: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 116: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 117: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 118: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 119: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 120: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 121: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 122: tfcluster.v1.LogsRequest.BeforeEntry
+	nil,                          // 123: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 124: tfcluster.v1.HistoryReply.ManifestsEntry
+	nil,                          // 125: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*SnapshotTaken)(nil),        // 126: tfcluster.v1.SnapshotTaken
+	(*Fabric)(nil),               // 127: tfcluster.v1.Fabric
+	(*Activity)(nil),             // 128: tfcluster.v1.Activity
+	(*TaskManifest)(nil),         // 129: tfcluster.v1.TaskManifest
+	(*NCCLChoice)(nil),           // 130: tfcluster.v1.NCCLChoice
+	(*TakeSnapshot)(nil),         // 131: tfcluster.v1.TakeSnapshot
+	(*CollectivePort)(nil),       // 132: tfcluster.v1.CollectivePort
+	(*GitCommit)(nil),            // 133: tfcluster.v1.GitCommit
+	(*RunManifest)(nil),          // 134: tfcluster.v1.RunManifest
+	(*StacksRequest)(nil),        // 135: tfcluster.v1.StacksRequest
+	(*WhyRequest)(nil),           // 136: tfcluster.v1.WhyRequest
+	(*FabricRequest)(nil),        // 137: tfcluster.v1.FabricRequest
+	(*StacksReply)(nil),          // 138: tfcluster.v1.StacksReply
+	(*WhyReply)(nil),             // 139: tfcluster.v1.WhyReply
+	(*FabricReply)(nil),          // 140: tfcluster.v1.FabricReply
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
 	13,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
 	12,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
-	15,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
-	16,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
-	27,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
-	26,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
+	16,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
+	17,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
+	28,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
+	27,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
 	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
 	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
 	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	125, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
+	126, // 10: tfcluster.v1.AgentMessage.snapshot:type_name -> tfcluster.v1.SnapshotTaken
 	9,   // 11: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
 	8,   // 12: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
 	11,  // 13: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	126, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
+	127, // 14: tfcluster.v1.Hello.fabric:type_name -> tfcluster.v1.Fabric
 	8,   // 15: tfcluster.v1.Hello.unsent:type_name -> tfcluster.v1.RunningTask
 	10,  // 16: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
 	11,  // 17: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
 	14,  // 18: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
 	9,   // 19: tfcluster.v1.Heartbeat.gpus:type_name -> tfcluster.v1.GPU
-	20,  // 20: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	21,  // 21: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	22,  // 22: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	23,  // 23: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	24,  // 24: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	26,  // 25: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	17,  // 26: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	18,  // 27: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
-	19,  // 28: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	127, // 29: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
-	128, // 30: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
-	129, // 31: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
-	112, // 32: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 33: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
-	113, // 34: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
-	29,  // 35: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	33,  // 36: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	34,  // 37: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	39,  // 38: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	40,  // 39: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	41,  // 40: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	42,  // 41: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	43,  // 42: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	44,  // 43: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
-	45,  // 44: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
-	130, // 45: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
-	30,  // 46: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	114, // 47: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	32,  // 48: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	38,  // 49: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	31,  // 50: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	37,  // 51: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	115, // 52: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	36,  // 53: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	31,  // 54: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	35,  // 55: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	76,  // 56: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
-	131, // 57: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
-	0,   // 58: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 59: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 60: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 61: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 62: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	48,  // 63: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 64: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	54,  // 65: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	55,  // 66: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	54,  // 67: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	54,  // 68: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	61,  // 69: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	62,  // 70: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	116, // 71: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	117, // 72: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	64,  // 73: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	75,  // 74: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	66,  // 75: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	84,  // 76: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 77: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 78: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 79: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	73,  // 80: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
-	66,  // 81: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	81,  // 82: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	62,  // 83: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	26,  // 84: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	63,  // 85: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 86: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	132, // 87: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
-	31,  // 88: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	76,  // 89: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
-	118, // 90: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
-	81,  // 91: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	84,  // 92: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	26,  // 93: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	80,  // 94: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	81,  // 95: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	26,  // 96: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	48,  // 97: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	48,  // 98: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	83,  // 99: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 100: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	82,  // 101: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	84,  // 102: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 103: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	119, // 104: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	129, // 105: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
-	84,  // 106: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 107: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	120, // 108: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
-	121, // 109: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
-	48,  // 110: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	122, // 111: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
-	81,  // 112: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	93,  // 113: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	123, // 114: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
-	9,   // 115: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	84,  // 116: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	105, // 117: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	106, // 118: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	107, // 119: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	108, // 120: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	109, // 121: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	110, // 122: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 123: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	111, // 124: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	124, // 125: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 126: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	133, // 127: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
-	3,   // 128: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 129: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 130: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 131: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 132: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 133: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 134: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 135: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 136: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 137: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	70,  // 138: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
-	71,  // 139: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
-	134, // 140: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
-	135, // 141: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
-	75,  // 142: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	78,  // 143: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	85,  // 144: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	86,  // 145: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	88,  // 146: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	90,  // 147: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	91,  // 148: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	94,  // 149: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	96,  // 150: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
-	98,  // 151: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	136, // 152: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
-	102, // 153: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	100, // 154: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	28,  // 155: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 156: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 157: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 158: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 159: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 160: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 161: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 162: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 163: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	74,  // 164: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 165: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 166: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
-	137, // 167: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
-	138, // 168: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
-	77,  // 169: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	79,  // 170: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	81,  // 171: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	87,  // 172: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	89,  // 173: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	81,  // 174: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	92,  // 175: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	95,  // 176: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	97,  // 177: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
-	99,  // 178: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	139, // 179: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
-	103, // 180: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	101, // 181: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	155, // [155:182] is the sub-list for method output_type
-	128, // [128:155] is the sub-list for method input_type
-	128, // [128:128] is the sub-list for extension type_name
-	128, // [128:128] is the sub-list for extension extendee
-	0,   // [0:128] is the sub-list for field type_name
+	15,  // 20: tfcluster.v1.TaskUsage.usage:type_name -> tfcluster.v1.Usage
+	21,  // 21: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	22,  // 22: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	23,  // 23: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	24,  // 24: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	25,  // 25: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	27,  // 26: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	18,  // 27: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	19,  // 28: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	20,  // 29: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	128, // 30: tfcluster.v1.TaskEvent.activity:type_name -> tfcluster.v1.Activity
+	129, // 31: tfcluster.v1.TaskEvent.manifest:type_name -> tfcluster.v1.TaskManifest
+	130, // 32: tfcluster.v1.TaskEvent.nccl:type_name -> tfcluster.v1.NCCLChoice
+	113, // 33: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	26,  // 34: tfcluster.v1.TaskResult.evaluation:type_name -> tfcluster.v1.Evaluation
+	114, // 35: tfcluster.v1.Evaluation.metrics:type_name -> tfcluster.v1.Evaluation.MetricsEntry
+	30,  // 36: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	34,  // 37: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	35,  // 38: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	40,  // 39: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	41,  // 40: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	42,  // 41: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	43,  // 42: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	44,  // 43: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	45,  // 44: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	46,  // 45: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	131, // 46: tfcluster.v1.Instruction.take_snapshot:type_name -> tfcluster.v1.TakeSnapshot
+	31,  // 47: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	115, // 48: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	33,  // 49: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	39,  // 50: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	32,  // 51: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	38,  // 52: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	116, // 53: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	37,  // 54: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	32,  // 55: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	36,  // 56: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
+	77,  // 57: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	132, // 58: tfcluster.v1.Launch.collective:type_name -> tfcluster.v1.CollectivePort
+	0,   // 59: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	39,  // 60: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	39,  // 61: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	39,  // 62: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 63: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 64: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 65: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 66: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 67: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 68: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 69: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 70: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 71: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	117, // 72: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	118, // 73: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 74: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	76,  // 75: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 76: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	85,  // 77: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	27,  // 78: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 79: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 80: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	74,  // 81: tfcluster.v1.SamplesReply.tasks:type_name -> tfcluster.v1.TaskSamples
+	15,  // 82: tfcluster.v1.TaskSamples.usage:type_name -> tfcluster.v1.Usage
+	67,  // 83: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	82,  // 84: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 85: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	27,  // 86: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 87: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	38,  // 88: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	133, // 89: tfcluster.v1.StartRequest.git:type_name -> tfcluster.v1.GitCommit
+	32,  // 90: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	77,  // 91: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	119, // 92: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	82,  // 93: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	85,  // 94: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	27,  // 95: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	81,  // 96: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	82,  // 97: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	27,  // 98: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 99: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 100: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	84,  // 101: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	23,  // 102: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	83,  // 103: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	85,  // 104: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	25,  // 105: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	120, // 106: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	15,  // 107: tfcluster.v1.TaskStatus.usage:type_name -> tfcluster.v1.Usage
+	130, // 108: tfcluster.v1.TaskStatus.nccl:type_name -> tfcluster.v1.NCCLChoice
+	85,  // 109: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 110: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	121, // 111: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	122, // 112: tfcluster.v1.LogsRequest.before:type_name -> tfcluster.v1.LogsRequest.BeforeEntry
+	49,  // 113: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	123, // 114: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	82,  // 115: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	94,  // 116: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	124, // 117: tfcluster.v1.HistoryReply.manifests:type_name -> tfcluster.v1.HistoryReply.ManifestsEntry
+	9,   // 118: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	85,  // 119: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	106, // 120: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	107, // 121: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	108, // 122: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	109, // 123: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	110, // 124: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	111, // 125: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	31,  // 126: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	112, // 127: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	125, // 128: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	25,  // 129: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	134, // 130: tfcluster.v1.HistoryReply.ManifestsEntry.value:type_name -> tfcluster.v1.RunManifest
+	3,   // 131: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 132: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 133: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 134: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 135: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 136: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 137: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 138: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 139: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 140: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 141: tfcluster.v1.Control.Watch:input_type -> tfcluster.v1.WatchRequest
+	72,  // 142: tfcluster.v1.Control.Samples:input_type -> tfcluster.v1.SamplesRequest
+	135, // 143: tfcluster.v1.Control.Stacks:input_type -> tfcluster.v1.StacksRequest
+	136, // 144: tfcluster.v1.Control.Why:input_type -> tfcluster.v1.WhyRequest
+	76,  // 145: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	79,  // 146: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	86,  // 147: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	87,  // 148: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	89,  // 149: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	91,  // 150: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	92,  // 151: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	95,  // 152: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	97,  // 153: tfcluster.v1.Control.LinesAddress:input_type -> tfcluster.v1.LinesAddressRequest
+	99,  // 154: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	137, // 155: tfcluster.v1.Control.Fabric:input_type -> tfcluster.v1.FabricRequest
+	103, // 156: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	101, // 157: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	29,  // 158: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 159: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 160: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 161: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 162: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 163: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 164: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 165: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 166: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	75,  // 167: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	75,  // 168: tfcluster.v1.Control.Watch:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 169: tfcluster.v1.Control.Samples:output_type -> tfcluster.v1.SamplesReply
+	138, // 170: tfcluster.v1.Control.Stacks:output_type -> tfcluster.v1.StacksReply
+	139, // 171: tfcluster.v1.Control.Why:output_type -> tfcluster.v1.WhyReply
+	78,  // 172: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	80,  // 173: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	82,  // 174: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	88,  // 175: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	90,  // 176: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	82,  // 177: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	93,  // 178: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	96,  // 179: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	98,  // 180: tfcluster.v1.Control.LinesAddress:output_type -> tfcluster.v1.LinesAddressReply
+	100, // 181: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	140, // 182: tfcluster.v1.Control.Fabric:output_type -> tfcluster.v1.FabricReply
+	104, // 183: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	102, // 184: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	158, // [158:185] is the sub-list for method output_type
+	131, // [131:158] is the sub-list for method input_type
+	131, // [131:131] is the sub-list for extension type_name
+	131, // [131:131] is the sub-list for extension extendee
+	0,   // [0:131] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -10100,7 +10116,8 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_Fetching)(nil),
 		(*AgentMessage_Snapshot)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[13].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[12].OneofWrappers = []any{}
+	file_cluster_clusterpb_cluster_proto_msgTypes[14].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
 		(*TaskEvent_Entered)(nil),
 		(*TaskEvent_Report)(nil),
@@ -10114,7 +10131,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Manifest)(nil),
 		(*TaskEvent_Nccl)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[25].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[26].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
@@ -10127,20 +10144,20 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_ActAtStep)(nil),
 		(*Instruction_TakeSnapshot)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[50].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[51].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
 		(*PutRequest_Commit)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[80].OneofWrappers = []any{}
+	file_cluster_clusterpb_cluster_proto_msgTypes[81].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   122,
+			NumMessages:   123,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -14,7 +14,8 @@ import (
 //	   Hello.protocol
 //	3  HolderOrder.connect
 //	4  Instruction.take_snapshot; RunOptions.fabric
-const Protocol = 4
+//	5  Usage in Heartbeat, TaskStatus and TaskSamples
+const Protocol = 5
 
 // MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.
 const MaxAgentMessage = 32 << 20

@@ -14,7 +14,7 @@ func TestRefuses(t *testing.T) {
 		{&Hello{Version: "0.0.9", Protocol: Protocol}, "its tfcluster is version 0.0.9, the driver's 0.1.0-dev"},
 		{
 			&Hello{Version: driver},
-			"its tfcluster is another build of version 0.1.0-dev (protocol 0) than the driver's (protocol 4)",
+			"its tfcluster is another build of version 0.1.0-dev (protocol 0) than the driver's (protocol 5)",
 		},
 	} {
 		if why := tt.hello.Refuses(driver); why != tt.want {
@@ -38,7 +38,7 @@ func TestOutdated(t *testing.T) {
 		},
 		{
 			&ClusterStatus{Name: "c", Version: "1"}, "cluster c was reserved by tfcluster 1 of protocol 0, " +
-				"whose driver does not understand all that tfcluster 1 of protocol 4" + tail + "1 of protocol 0",
+				"whose driver does not understand all that tfcluster 1 of protocol 5" + tail + "1 of protocol 0",
 		},
 		{
 			&ClusterStatus{Name: "c"}, "cluster c was reserved by tfcluster of an earlier version, " +

@@ -50,10 +50,7 @@ func broker(t *testing.T) string {
 
 // followed is a message of lines/live.
 type followed struct {
-	Lines []struct {
-		Task, Text string
-		Seq        uint64
-	}
+	Lines      []clusterpb.LineJSON
 	Gap, Error string
 	Over       bool
 }
@@ -98,7 +95,7 @@ func TestLinesByHTTP(t *testing.T) {
 			t.Fatalf("it is told %q, %q", m.Error, m.Gap)
 		}
 		for _, l := range m.Lines {
-			if l.Seq != next[l.Task] || l.Text != fmt.Sprint("line ", l.Seq) {
+			if l.Number != next[l.Task] || l.Text != fmt.Sprint("line ", l.Number) {
 				t.Fatalf("after %v comes %v", next, l)
 			}
 			next[l.Task]++

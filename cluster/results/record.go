@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -21,9 +20,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 	"github.com/tfcluster/tfcluster/internal/atomicfile"
 )
-
-// recordReader also reads records of later versions, which may have more fields.
-var recordReader = protojson.UnmarshalOptions{DiscardUnknown: true}
 
 // RecordFile is the name of a run's record in the run's folder.
 const RecordFile = "run.json"
@@ -40,7 +36,7 @@ func Interrupted(st *clusterpb.RunStatus) bool {
 // is not final, the driver died during the run.
 func readRecord(run int32, text []byte) *clusterpb.RunStatus {
 	st := &clusterpb.RunStatus{}
-	if recordReader.Unmarshal(text, st) != nil {
+	if clusterpb.FromJSON(text, st) != nil {
 		st = &clusterpb.RunStatus{}
 	}
 	st.Id = run
@@ -105,7 +101,7 @@ func ReadManifest(ctx context.Context, f Folder, run int32) (*clusterpb.RunManif
 	}
 	m := &clusterpb.RunManifest{}
 	if err == nil {
-		if err = recordReader.Unmarshal(b, m); err != nil {
+		if err = clusterpb.FromJSON(b, m); err != nil {
 			err = fmt.Errorf("%s is damaged (%w): remove it to compare only arguments and results",
 				path.Join(rundir.Name(run), ManifestFile), err)
 		}

@@ -7,10 +7,10 @@ import (
 )
 
 // placements returns the preferred nodes of executors if there are more of them than nodes: each goes to
-// the node with room that has the fewest so far, or with pack, always, to the one that has the most. With one heartbeat of a node, YARN allocates all requests
-// that name it, as far as they fit, but only one request that names no node; so unnamed requests would wait
-// for one heartbeat each and be spread at random. If there are more nodes than executors, naming a node
-// would only make a request wait for that node's heartbeat.
+// the node with room that has the fewest so far, or with pack, always, to the one that has the most. With one heartbeat
+// of a node, YARN allocates all requests that name it, as far as they fit, but only one request that names no node; so
+// unnamed requests would wait for one heartbeat each and be spread at random. If there are more nodes than executors,
+// naming a node would only make a request wait for that node's heartbeat.
 func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport,
 	pack bool,
 ) map[cluster.ExecutorID]protocol.Locality {

@@ -131,13 +131,21 @@ test.each([null, 1, "x", [], {}, { type: 1 }])("%j is no message", (data) => {
 test.each([
   {},
   { clusters: {}, cluster: [], problem: 1 },
-  { cluster: { executors: [null, 1, { task: {}, cpu: "9" }], notes: "x", run: { metrics: [1], lines: {} } } },
+  {
+    cluster: {
+      executors: [null, 1, { task: {}, usage: { cpu_percent: "9" } }, { usage: [1] }],
+      notes: "x",
+      run: { metrics: [1], lines: {} },
+    },
+  },
 ])("malformed data gives defaults: %j", (data) => {
   expect(() => [readState(data), readRuns(data), readLines(data), readSamples(data)]).not.toThrow();
 });
 
 test("examples of the kernel's side are read", () => {
-  expect(readState(golden.training).cluster?.executors.map((e) => [e.task, e.behind, e.gpuMemory])).toEqual([
+  expect(
+    readState(golden.training).cluster?.executors.map((e) => [e.task, e.behind, e.usage.gpu_used_bytes ?? 0]),
+  ).toEqual([
     ["worker:0", 0, 3 * 2 ** 30],
     ["worker:1", 30, 0],
   ]);
@@ -146,7 +154,10 @@ test("examples of the kernel's side are read", () => {
     [41, false],
     [7, true],
   ]);
-  expect(readSamples(golden.samples)[0]?.cpu).toEqual([90, 95]);
+  expect([...(readSamples(golden.samples)[0]?.usage ?? [])]).toEqual([
+    ["cpu_percent", [0, 95.123]],
+    ["rss_bytes", [2 ** 30, 2 ** 30]],
+  ]);
 });
 
 test("a text is searched for as it is, in any case unless it has capitals", () => {
@@ -188,7 +199,7 @@ const good = "tfcluster/a/00112233445566778899aabbccddeeff/";
 test("lines come by the WebSocket, and by the comm where that ends too early", async () => {
   const { sent, got, socket } = await following(good);
   expect(socket?.url).toBe(`ws://host/base/${good}lines/live?run=3&task=&grep=%28%3Fi%29x&last=500`);
-  const line = { task: "worker:0", seq: 41, stream: "stderr", unix_nano: 1.76e18, text: "x" };
+  const line = { task: "worker:0", number: 41, time: 1.76e12, error: true, text: "x" };
   socket?.onmessage({ data: JSON.stringify({ lines: [line] }) });
   socket?.onmessage({ data: "no JSON" });
   socket?.onclose();

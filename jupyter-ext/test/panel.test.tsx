@@ -54,7 +54,7 @@ test("training: progress, the straggler, use of CPU, memory and GPU", () => {
   ]) {
     expect(node.textContent).toContain(want);
   }
-  expect(node.textContent).toContain("no heartbeat for 8 s");
+  expect(node.textContent).toContain("silent for 8 s");
   const cells = [...node.querySelectorAll("tbody tr:first-child > *")].map((cell) => cell.textContent);
   expect(cells).toEqual(["worker:0", "running", "120", "4", "0.25"]);
   expect(node.querySelectorAll(".tfcluster-tone-busy").length).toBe(4); // both workers and their remarks

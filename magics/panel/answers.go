@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -122,12 +123,23 @@ func curvesOf(r *clusterpb.RunStatus) []Curve {
 
 // Samples is what a task has used.
 type Samples struct {
-	Task      string    `json:"task"`
-	Times     []int64   `json:"times"`      // Unix time in ms
-	CPU       []float32 `json:"cpu"`        // percent of a core
-	Memory    []uint64  `json:"memory"`     // bytes
-	GPU       []float32 `json:"gpu"`        // percent; empty without one
-	GPUMemory []uint64  `json:"gpu_memory"` // bytes
+	Task  string               `json:"task"`
+	Times []int64              `json:"times"` // Unix time in ms
+	Usage map[string][]float64 `json:"usage"` // by the names in message Usage: as many as times
+}
+
+// samplesOf converts a task's samples. A value that no sample has is left out, another is 0 where a sample lacks it.
+func samplesOf(t *clusterpb.TaskSamples) Samples {
+	s := Samples{Task: t.GetTask(), Times: t.GetUnixMillis(), Usage: map[string][]float64{}}
+	for i, u := range t.GetUsage() {
+		for name, v := range u.Values() {
+			if s.Usage[name] == nil {
+				s.Usage[name] = make([]float64, len(t.GetUsage()))
+			}
+			s.Usage[name][i] = math.Round(v*1000) / 1000
+		}
+	}
+	return s
 }
 
 // samples answers what tasks have used since a time.
@@ -145,8 +157,7 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 			return h.Explain(err)
 		}
 		for _, t := range r.GetTasks() {
-			tasks = append(tasks,
-				Samples{t.GetTask(), t.GetUnixMillis(), t.GetCpuPercent(), t.GetRssBytes(), t.GetGpuPercent(), t.GetGpuBytes()})
+			tasks = append(tasks, samplesOf(t))
 		}
 		slices.SortStableFunc(tasks, func(a, b Samples) int { return cluster.CompareTaskNames(a.Task, b.Task) })
 		return nil

@@ -22,15 +22,6 @@ const (
 	burstEvery = 250 * time.Millisecond
 )
 
-// Line is a line of a task.
-type Line struct {
-	Task   string `json:"task"`
-	Number uint64 `json:"number"`
-	Time   int64  `json:"time"` // Unix time in ms
-	Error  bool   `json:"error"`
-	Text   string `json:"text"`
-}
-
 // request returns the driver's request for a message about lines.
 func (m message) request() (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{
@@ -62,7 +53,7 @@ func (c *comm) page(ctx context.Context, m message) (reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, gaps := []Line{}, []string{}
+	lines, gaps := []clusterpb.LineJSON{}, []string{}
 	err = c.on(ctx, m, func(ctx context.Context, h *session.Handle) error {
 		stream, err := h.Client.Logs(ctx, req)
 		for err == nil {
@@ -83,17 +74,10 @@ func (c *comm) page(ctx context.Context, m message) (reply, error) {
 	return reply{"run": m.Run, "lines": lines, "gap": strings.Join(gaps, "; ")}, err
 }
 
-func convert(lines []*clusterpb.Line) []Line {
-	out := make([]Line, 0, len(lines))
+func convert(lines []*clusterpb.Line) []clusterpb.LineJSON {
+	out := make([]clusterpb.LineJSON, 0, len(lines))
 	for _, l := range lines {
-		text := l.GetText()
-		if r := []rune(text); len(r) > mostColumn {
-			text = string(r[:mostColumn]) + " …"
-		}
-		out = append(out, Line{
-			l.GetTask(), l.GetSeq(), l.GetUnixNano() / 1e6, l.GetStream() == clusterpb.Line_STDERR,
-			strings.ToValidUTF8(text, "\uFFFD"),
-		})
+		out = append(out, l.ForJSON(mostColumn))
 	}
 	return out
 }
@@ -101,7 +85,7 @@ func convert(lines []*clusterpb.Line) []Line {
 // burst gathers lines between two messages.
 type burst struct {
 	run     int32
-	lines   []Line
+	lines   []clusterpb.LineJSON
 	skipped int
 	gap     string
 }
@@ -116,7 +100,7 @@ func (b *burst) add(r *clusterpb.LinesReply) {
 	b.lines = append(b.lines, convert(r.GetLines())...)
 	if over := len(b.lines) - mostLines; over > 0 { // the panel shows the newest
 		b.skipped += over
-		b.lines = append([]Line{}, b.lines[over:]...)
+		b.lines = append([]clusterpb.LineJSON{}, b.lines[over:]...)
 	}
 }
 
@@ -131,7 +115,8 @@ func (c *comm) follow(ctx context.Context, m message) {
 	case err != nil:
 		c.fail(m, err)
 	default:
-		c.send(m.answered(reply{"type": "lines", "run": m.Run, "lines": []Line{}, "skipped": 0, "gap": "", "over": true}))
+		c.send(m.answered(
+			reply{"type": "lines", "run": m.Run, "lines": []clusterpb.LineJSON{}, "skipped": 0, "gap": "", "over": true}))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -67,12 +69,9 @@ type Executor struct {
 
 // Usage is what an executor's task and GPUs use now.
 type Usage struct {
-	Runs      bool    `json:"runs"`   // the task's process exists
-	CPU       float64 `json:"cpu"`    // percent of a core
-	Memory    uint64  `json:"memory"` // bytes
-	GPUs      int     `json:"gpus"`
-	GPU       float32 `json:"gpu"`        // percent
-	GPUMemory uint64  `json:"gpu_memory"` // bytes
+	Runs   bool               `json:"runs"` // the task's process exists
+	GPUs   int                `json:"gpus"`
+	Values map[string]float64 `json:"usage"` // by the names in message Usage
 }
 
 // Run is the active or the last run.
@@ -169,7 +168,7 @@ func executors(st *clusterpb.ClusterStatus) []Executor {
 		e := Executor{
 			Task: x.GetTask(), Host: x.GetHost(), State: x.GetState(), Tone: "busy", Why: x.GetCause(),
 			Silent: x.GetSilentSeconds(),
-			Usage:  Usage{GPUs: len(x.GetGpus()), GPU: x.GetGpuPercent(), GPUMemory: x.GetGpuUsedBytes()},
+			Usage:  Usage{GPUs: len(x.GetGpus())},
 		}
 		switch x.GetState() {
 		case "ready":
@@ -178,6 +177,14 @@ func executors(st *clusterpb.ClusterStatus) []Executor {
 		case "lost":
 			e.Tone = "bad"
 		}
+		usage := &clusterpb.Usage{}
+		if e.Runs {
+			proto.Merge(usage, tasks[x.GetTask()].GetUsage())
+		}
+		if e.GPUs > 0 {
+			usage.GpuPercent, usage.GpuUsedBytes = &x.GpuPercent, &x.GpuUsedBytes
+		}
+		e.Values = usage.Values()
 		if e.Silent > 0 && e.Tone != "bad" {
 			e.Tone = "busy"
 		}
@@ -203,9 +210,7 @@ func (e *Executor) addTask(t *clusterpb.TaskStatus, v render.TaskView, active bo
 	case render.ToneBusy:
 		e.Tone = "busy"
 	}
-	if active && !render.Over(t.GetState()) {
-		e.CPU, e.Memory, e.Runs = t.GetCpuPercent(), t.GetRssBytes(), true
-	}
+	e.Runs = active && !render.Over(t.GetState())
 }
 
 // shorten leaves out executors in order if there are too many.

@@ -23,12 +23,12 @@ func examples() map[string]any {
 		Stall:    "worker:1 is 41 s behind: in load_batch (mnist.py:33)",
 		Tasks: []*clusterpb.TaskStatus{
 			{
-				Task: "worker:0", State: "running", Host: "a", Step: 120, StepsPerSecond: 4, Loss: new(0.25), CpuPercent: 98.5,
-				RssBytes: 1 << 30, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2,
+				Task: "worker:0", State: "running", Host: "a", Step: 120, StepsPerSecond: 4, Loss: new(0.25),
+				Usage: &clusterpb.Usage{RssBytes: 1 << 30, CpuPercent: 98.5}, Pid: 7, OwnStepSeconds: 0.4, Slowdown: 3.2,
 			},
 			{
-				Task: "worker:1", State: "running", Host: "b", Step: 90, StepsPerSecond: 3, CpuPercent: 3, RssBytes: 2 << 30,
-				Restarts: 1, Pid: 8,
+				Task: "worker:1", State: "running", Host: "b", Step: 90, StepsPerSecond: 3,
+				Usage: &clusterpb.Usage{RssBytes: 2 << 30, CpuPercent: 3}, Restarts: 1, Pid: 8,
 			},
 		},
 	}
@@ -78,9 +78,10 @@ func examples() map[string]any {
 			{Task: "worker:0", Seq: 41, Text: "step <b>1</b>", UnixNano: 1_760_000_000_123_000_000},
 			{Task: "worker:1", Seq: 7, Text: "warning", Stream: clusterpb.Line_STDERR, UnixNano: 1_760_000_000_124_000_000},
 		})},
-		"samples": reply{"type": "samples", "request": 3, "tasks": []Samples{{"worker:0", []int64{
-			1_760_000_000_000, 1_760_000_002_000,
-		}, []float32{90, 95}, []uint64{1 << 30, 1 << 30}, []float32{}, []uint64{}}}},
+		"samples": reply{"type": "samples", "request": 3, "tasks": []Samples{samplesOf(&clusterpb.TaskSamples{
+			Task: "worker:0", UnixMillis: []int64{1_760_000_000_000, 1_760_000_002_000},
+			Usage: []*clusterpb.Usage{{RssBytes: 1 << 30}, {RssBytes: 1 << 30, CpuPercent: 95.12345}},
+		})}},
 	}
 }
 

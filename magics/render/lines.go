@@ -186,7 +186,7 @@ func (p *Printer) write(stderr bool, text string) {
 	}
 }
 
-// Flush writes what is gathered, with the progress bar behind it.
+// Flush writes what is gathered, with the progress bar behind it, and makes the Writer send it at once.
 func (p *Printer) Flush() {
 	if p.bar != nil {
 		if text := p.textOf(p.bar); text != p.drawn {
@@ -196,6 +196,9 @@ func (p *Printer) Flush() {
 		}
 	}
 	p.send()
+	if f, ok := p.out.(flusher); ok {
+		f.Flush()
+	}
 }
 
 func (p *Printer) send() {

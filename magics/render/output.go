@@ -6,6 +6,9 @@ type Writer interface {
 	Stderr(text string)
 }
 
+// flusher is a Writer that gathers text. Flush sends it.
+type flusher interface{ Flush() }
+
 // Displayer shows MIME bundles.
 type Displayer interface {
 	// Display shows a MIME bundle; Update replaces what was shown under the id.

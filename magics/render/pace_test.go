@@ -12,7 +12,9 @@ import (
 func TestStragglers(t *testing.T) {
 	t.Parallel()
 	task := func(name, state string, step int64) *clusterpb.TaskStatus {
-		return &clusterpb.TaskStatus{Task: name, State: state, Step: step, RssBytes: 1 << 20, CpuPercent: 97.6}
+		return &clusterpb.TaskStatus{
+			Task: name, State: state, Step: step, Usage: &clusterpb.Usage{RssBytes: 1 << 20, CpuPercent: 97.6},
+		}
 	}
 	slow := task("worker:1", "running", 12)
 	slow.OwnStepSeconds, slow.Slowdown = 0.42, 3.2
@@ -59,8 +61,12 @@ func TestStragglers(t *testing.T) {
 		{
 			"the use of GPUs", "running", 0,
 			[]*clusterpb.TaskStatus{
-				{Task: "worker:0", State: "running", RssBytes: 1 << 20, GpuPercent: 96.7, GpuUsedBytes: 5 << 30},
-				{Task: "worker:1", State: "exited", RssBytes: 1, GpuPercent: 71, GpuUsedBytes: 1},
+				{Task: "worker:0", State: "running", Usage: &clusterpb.Usage{
+					RssBytes: 1 << 20, GpuPercent: new(float32(96.7)), GpuUsedBytes: new(uint64(5 << 30)),
+				}},
+				{Task: "worker:1", State: "exited", Usage: &clusterpb.Usage{
+					RssBytes: 1, GpuPercent: new(float32(71)), GpuUsedBytes: new(uint64(1)),
+				}},
 			},
 			[]string{" gpu ", "gpu memory", "  97 %     5.0 GiB"},
 			[]string{"71 %"},

@@ -220,10 +220,10 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
 	if x.GetStep() > 0 {
 		step = Thousands(x.GetStep())
 	}
-	if x.GetRssBytes() > 0 && !Over(x.GetState()) {
-		memory, cpu = BytesText(x.GetRssBytes()), fmt.Sprintf("%.0f %%", x.GetCpuPercent())
-		if x.GetGpuUsedBytes() > 0 || x.GetGpuPercent() > 0 {
-			gpu, gpuMemory = fmt.Sprintf("%.0f %%", x.GetGpuPercent()), BytesText(x.GetGpuUsedBytes())
+	if u := x.GetUsage(); u.GetRssBytes() > 0 && !Over(x.GetState()) {
+		memory, cpu = BytesText(u.GetRssBytes()), fmt.Sprintf("%.0f %%", u.GetCpuPercent())
+		if u.GetGpuUsedBytes() > 0 || u.GetGpuPercent() > 0 {
+			gpu, gpuMemory = fmt.Sprintf("%.0f %%", u.GetGpuPercent()), BytesText(u.GetGpuUsedBytes())
 		}
 	}
 	if x.GetRestarts() > 0 {

@@ -112,8 +112,8 @@ type configOptions struct {
 // times, and under which name. All others may choose what runs, where, as whom, and what leaves this machine.
 var ofAnyFolder = []string{
 	"workers", "ps", "chief", "evaluator", "role", "gpus", "cpus", "memory", "feed-memory", "am-memory", "am-cpus",
-	"max-restarts", "max-losses", "reserve-timeout", "timeout", "heartbeat-timeout", "pack", "idle", "end-within", "step-timeout",
-	"run-timeout", "name", "queue",
+	"max-restarts", "max-losses", "reserve-timeout", "timeout", "heartbeat-timeout", "pack", "idle", "end-within",
+	"step-timeout", "run-timeout", "name", "queue",
 }
 
 func configurable(engines cluster.Engines) configOptions {

@@ -134,9 +134,10 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 			c.log.Debug("a task's usage is ignored", "err", err)
 			continue
 		}
-		rec.usage(t, u, c.execs.gpus[id])
+		c.execs.gpus[id].AddTo(u)
+		rec.usage(t, u)
 		if u.GetState() != "Z" { // its process has ended
-			c.execs.samples.Add(u, c.execs.gpus[id], now)
+			c.execs.samples.Add(u, now)
 		}
 		stopped[t] = u.GetState() == "T"
 		c.runs.groups.SetStopped(rec.status.GetId(), u.GetTask(), stopped[t],

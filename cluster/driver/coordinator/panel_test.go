@@ -50,7 +50,10 @@ func (c *coordinated) heartbeat(n int) {
 		for _, id := range []cluster.ExecutorID{"0", "1"} {
 			c.agentMessage(c.execs.agents[id],
 				&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
-					Usage: []*clusterpb.TaskUsage{{Task: c.execs.tasks[id], Pid: 7, RssBytes: uint64(n), CpuSeconds: float64(n)}},
+					Usage: []*clusterpb.TaskUsage{{
+						Task: c.execs.tasks[id], Pid: 7,
+						Usage: &clusterpb.Usage{RssBytes: uint64(n), CpuSeconds: new(float64(n))},
+					}},
 				}}})
 		}
 	})
@@ -271,9 +274,12 @@ func TestSamples(t *testing.T) {
 							{Uuid: "GPU-a", Utilization: 30, UsedBytes: 2 << 30}, {Uuid: "GPU-b", Utilization: 50, UsedBytes: 1 << 30},
 						},
 						Usage: []*clusterpb.TaskUsage{
-							{Task: "worker:1", Pid: pid, RssBytes: 1 << 20, CpuSeconds: float64(n) / 2},
-							{Task: "worker:0", Pid: 1, CpuSeconds: float64(n)},
-							{Task: "worker:77", Pid: 1, CpuSeconds: float64(n)},
+							{
+								Task: "worker:1", Pid: pid,
+								Usage: &clusterpb.Usage{RssBytes: 1 << 20, CpuSeconds: new(float64(n) / 2)},
+							},
+							{Task: "worker:0", Pid: 1, Usage: &clusterpb.Usage{CpuSeconds: new(float64(n))}},
+							{Task: "worker:77", Pid: 1, Usage: &clusterpb.Usage{CpuSeconds: new(float64(n))}},
 						},
 					}}})
 			})
@@ -297,9 +303,11 @@ func TestSamples(t *testing.T) {
 			beat(7, i)
 		}
 		got := read(&clusterpb.SamplesRequest{})
+		want := &clusterpb.Usage{
+			RssBytes: 1 << 20, CpuPercent: 50, GpuPercent: new(float32(40)), GpuUsedBytes: new(uint64(3 << 30)),
+		}
 		if len(got) != 1 || got[0].GetTask() != "worker:1" || len(got[0].GetUnixMillis()) != 5 ||
-			got[0].GetCpuPercent()[4] != 50 || got[0].GetRssBytes()[4] != 1<<20 || got[0].GetGpuPercent()[4] != 40 ||
-			got[0].GetGpuBytes()[4] != 3<<30 {
+			!proto.Equal(got[0].GetUsage()[4], want) {
 			t.Fatalf("the samples are %v", got)
 		}
 		if len(rec.tasks) != 2 {

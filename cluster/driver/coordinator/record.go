@@ -11,7 +11,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/driver/panel"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
@@ -195,19 +194,18 @@ func (r *record) point(name, task string, step int64, v float64) {
 	}
 }
 
-// usage adds a heartbeat's usage to a task. gpus is nil if that has none.
-func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage, gpus *panel.GPUs) {
+// usage adds a heartbeat's usage to a task.
+func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
-	now := time.Now()
+	now, before, usage := time.Now(), t.status.GetUsage(), proto.CloneOf(u.GetUsage())
+	if usage == nil {
+		usage = &clusterpb.Usage{}
+	}
+	usage.CpuPercent = before.GetCpuPercent()
 	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
-		t.status.CpuPercent = 100 * max(0, u.GetCpuSeconds()-t.status.GetCpuSeconds()) / d.Seconds()
+		usage.CpuPercent = 100 * max(0, usage.GetCpuSeconds()-before.GetCpuSeconds()) / d.Seconds()
 	}
-	t.used = now
-	t.status.RssBytes, t.status.CpuSeconds = u.GetRssBytes(), u.GetCpuSeconds()
-	if gpus == nil {
-		gpus = &panel.GPUs{} // nothing is measured now
-	}
-	t.status.GpuPercent, t.status.GpuUsedBytes = gpus.Percent, gpus.Bytes
+	t.used, t.status.Usage = now, usage
 	if u.GetPid() != 0 {
 		t.status.Pid = u.GetPid()
 	}

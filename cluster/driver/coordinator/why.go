@@ -184,7 +184,7 @@ func (c *Coordinator) evidence(r *lifecycle.Run, taken map[string][]*clusterpb.S
 			v.State = "stopped"
 		}
 		if u := rec.task(id); now.Sub(u.used) < c.execs.usual {
-			v.CPU = u.status.GetCpuPercent()
+			v.CPU = u.status.GetUsage().GetCpuPercent()
 		}
 		if g := c.execs.gpus[x.ID]; g != nil {
 			v.GPU = float64(g.Percent)

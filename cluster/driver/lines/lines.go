@@ -7,9 +7,9 @@
 //		a WebSocket that sends messages of JSON until the run has ended
 //
 // POSITION is a JSON object: by task, the number of its first lines to leave out. A client that
-// reconnects gives one more than the greatest seq that it has of each task.
+// reconnects gives one more than the greatest number that it has of each task.
 //
-//	{"lines":[{"task","seq","stream","unix_nano","text","carriage","continues"}],"gap","run","position"}
+//	{"lines":[LINE],"gap","run","position"}   LINE: clusterpb.LineJSON
 //	{"over":true}       the run has ended, and all its lines were sent; the socket is then closed
 //	{"error":"…"}       why the socket is closed before that
 package lines

@@ -29,7 +29,7 @@ func counted(n int, text string, sent *atomic.Int64) Source {
 			u := &clusterpb.LinesReply{}
 			for i := from; i < min(n, from+1000); i++ {
 				u.Lines = append(u.Lines,
-					&clusterpb.Line{Task: "worker:0", Seq: uint64(i), UnixNano: int64(i), Text: fmt.Sprint(i, text)})
+					&clusterpb.Line{Task: "worker:0", Seq: uint64(i), UnixNano: int64(i) * 1e6, Text: fmt.Sprint(i, text)})
 			}
 			if err := send(u); err != nil {
 				return err
@@ -59,8 +59,8 @@ func TestLive(t *testing.T) {
 		}
 		run = max(run, m.Run)
 		for _, l := range m.Lines {
-			if l.Seq != uint64(got) || l.Text != fmt.Sprint(got, text) || l.Task != "worker:0" || l.Stream != "stdout" ||
-				l.UnixNano != int64(got) {
+			if l.Number != uint64(got) || l.Text != fmt.Sprint(got, text) || l.Task != "worker:0" || l.Error ||
+				l.Time != int64(got) {
 				t.Fatalf("line %d is %+v", got, l)
 			}
 			got++
@@ -139,13 +139,13 @@ func TestHostileText(t *testing.T) {
 		stored(&clusterpb.LinesReply{Run: 3, Lines: hostile(), Gap: "worker:1: the oldest 7 lines are gone (quota)"},
 			&clusterpb.LinesReply{Over: true}))
 	conn := s.follow(nil)
-	var got []line
+	var got []clusterpb.LineJSON
 	for m := read(t, conn); !m.Over; m = read(t, conn) {
 		got = append(got, m.Lines...)
 	}
 	want := "-- worker:1: the oldest 7 lines are gone (quota) --\n"
 	for i, l := range hostile() {
-		if got[i].Text != l.GetText() || got[i].Stream != "stderr" || got[i].Seq != uint64(i) {
+		if got[i].Text != l.GetText() || !got[i].Error || got[i].Number != uint64(i) {
 			t.Errorf("line %d arrives as %.100q", i, got[i].Text)
 		}
 		want += "2023-11-14T22:13:20.123Z [worker:1] " + l.GetText() + "\n"

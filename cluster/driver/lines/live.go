@@ -27,20 +27,11 @@ const (
 
 // message is what a client gets, except the last message.
 type message struct {
-	Lines    []line            `json:"lines"`
-	Gap      string            `json:"gap,omitempty"`
-	Run      int32             `json:"run,omitempty"`
-	Position map[string]uint64 `json:"position,omitempty"` // the lines up to it, which were stored before, have been sent
-}
-
-type line struct {
-	Task      string `json:"task"`
-	Seq       uint64 `json:"seq"`
-	Stream    string `json:"stream"`
-	UnixNano  int64  `json:"unix_nano"`
-	Text      string `json:"text"`
-	Carriage  bool   `json:"carriage,omitempty"`
-	Continues bool   `json:"continues,omitempty"` // the task's next line of this stream continues it
+	Lines []clusterpb.LineJSON `json:"lines"`
+	Gap   string               `json:"gap,omitempty"`
+	Run   int32                `json:"run,omitempty"`
+	// The lines up to it, which were stored before, have been sent.
+	Position map[string]uint64 `json:"position,omitempty"`
 }
 
 // live sends the lines of a run over a WebSocket as they come. The default check of gorilla/websocket refuses
@@ -146,13 +137,13 @@ func (s *socket) send(ctx context.Context, req *clusterpb.LogsRequest) (over boo
 		}
 		lines := u.GetLines()
 		for first := true; first || len(lines) > 0; first = false {
-			m, n := message{Lines: []line{}}, 0
+			m, n := message{Lines: []clusterpb.LineJSON{}}, 0
 			if first {
 				m.Gap, m.Run, m.Position = strings.TrimSpace(u.GetHeading()+" "+u.GetGap()), u.GetRun(), u.GetPosition()
 			}
 			for size := 0; n < len(lines) && (n == 0 || size+len(lines[n].GetText()) <= messageBytes); n++ {
 				size += len(lines[n].GetText())
-				m.Lines = append(m.Lines, asLine(lines[n]))
+				m.Lines = append(m.Lines, lines[n].ForJSON(0))
 			}
 			if lines = lines[n:]; n == 0 && m.Gap == "" && m.Run == 0 && m.Position == nil {
 				return nil
@@ -164,13 +155,6 @@ func (s *socket) send(ctx context.Context, req *clusterpb.LogsRequest) (over boo
 		return nil
 	})
 	return over, err
-}
-
-func asLine(l *clusterpb.Line) line {
-	return line{
-		Task: l.GetTask(), Seq: l.GetSeq(), Stream: strings.ToLower(l.GetStream().String()), UnixNano: l.GetUnixNano(),
-		Text: l.GetText(), Carriage: l.GetCarriage(), Continues: l.GetContinues(),
-	}
 }
 
 // write sends a message and waits until the client has taken it in, writeLimit at most.

@@ -97,7 +97,7 @@ func (p parts) run(r *clusterpb.RunStatus) *clusterpb.RunStatus {
 			t.Step, t.OwnStepSeconds, t.Slowdown, t.StepsPerSecond, t.Loss = 0, 0, 0, 0, nil
 		}
 		if !p.usage {
-			t.RssBytes, t.CpuSeconds, t.CpuPercent, t.GpuPercent, t.GpuUsedBytes = 0, 0, 0, 0, 0
+			t.Usage = nil
 		}
 	}
 	return r

@@ -19,7 +19,7 @@ func someStatus() *clusterpb.ClusterStatus {
 		Run: &clusterpb.RunStatus{
 			Id: 1, State: "running", Seconds: 3, Progress: &clusterpb.Report{Step: 4},
 			Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1}, Values: []float64{2}}}, Tasks: []*clusterpb.TaskStatus{
-				{Task: "worker:0", State: "running", Step: 4, StepAgeSeconds: 1, RssBytes: 5, CpuSeconds: 6},
+				{Task: "worker:0", State: "running", Step: 4, StepAgeSeconds: 1, Usage: &clusterpb.Usage{RssBytes: 5}},
 			},
 		},
 	}
@@ -48,10 +48,10 @@ func TestChanges(t *testing.T) {
 		"the run's step":     {func(st *clusterpb.ClusterStatus) { st.Run.Progress.Step++ }, ProgressEvery},
 		"a metric":           {func(st *clusterpb.ClusterStatus) { st.Run.Series[0].Values[0]++ }, ProgressEvery},
 		"lines":              {func(st *clusterpb.ClusterStatus) { st.Run.Lines++ }, ProgressEvery},
-		"memory":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].RssBytes++ }, UsageEvery},
+		"memory":             {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Usage.RssBytes++ }, UsageEvery},
 		"a GPU's use":        {func(st *clusterpb.ClusterStatus) { st.Executors[0].GpuPercent++ }, UsageEvery},
 		"a task's GPUs": {
-			func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].GpuPercent++; st.Run.Tasks[0].GpuUsedBytes++ }, UsageEvery,
+			func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].Usage.GpuUsedBytes = new(uint64(1)) }, UsageEvery,
 		},
 		"a task's state":  {func(st *clusterpb.ClusterStatus) { st.Run.Tasks[0].State = "exited" }, 0},
 		"the run's state": {func(st *clusterpb.ClusterStatus) { st.Run.State = "stopping" }, 0},
@@ -110,7 +110,7 @@ func TestPace(t *testing.T) {
 		for now := began; ; now = now.Add(5 * time.Millisecond) {
 			st = proto.CloneOf(st)
 			st.Run.Progress.Step++
-			st.Run.Tasks[0].RssBytes++
+			st.Run.Tasks[0].Usage.RssBytes++
 			if !now.Before(at) {
 				st.Run.State = "stopping"
 			}

@@ -2,8 +2,11 @@ package panel
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -13,6 +16,7 @@ const (
 	SampleEvery = 2 * time.Second
 	SamplesKept = time.Hour
 	perTask     = int(SamplesKept / SampleEvery)
+	perBlock    = 100
 	early       = SampleEvery / 8 // heartbeats are not exactly periodic
 )
 
@@ -37,6 +41,17 @@ func SumGPUs(gpus []*clusterpb.GPU) *GPUs {
 	return &all
 }
 
+// AddTo adds the use of the GPUs to a heartbeat's usage of a task. g may be nil.
+func (g *GPUs) AddTo(u *clusterpb.TaskUsage) {
+	if g == nil {
+		return
+	}
+	if u.Usage == nil {
+		u.Usage = &clusterpb.Usage{}
+	}
+	u.Usage.GpuPercent, u.Usage.GpuUsedBytes = &g.Percent, &g.Bytes
+}
+
 // Samples keeps the samples of all tasks. Its methods are safe for concurrent use.
 type Samples struct {
 	began time.Time
@@ -47,31 +62,15 @@ type Samples struct {
 // NewSamples returns an empty Samples.
 func NewSamples() *Samples { return &Samples{began: time.Now(), tasks: map[string]*ring{}} }
 
-// sample is stored in units that fit.
-type sample struct {
-	at  uint32  // in clock units after began
-	cpu float32 // percent
-	rss uint32  // in memory units
-}
-
-type gpuSample struct {
-	percent float32
-	used    uint32 // in memory units
-}
-
-// Units of samples: 497 days and 4 TiB fit.
-const (
-	clockUnit  = 10 * time.Millisecond
-	memoryUnit = 1 << 10
-)
-
-func units(bytes uint64) uint32 { return uint32(min(bytes/memoryUnit, math.MaxUint32)) }
+// clockUnit is the unit of the times of samples: 497 days fit.
+const clockUnit = 10 * time.Millisecond
 
 // ring has the samples of a task. Its process is measured from heartbeat to heartbeat.
 type ring struct {
-	samples []sample
-	gpus    []gpuSample // as many as samples, or none
-	first   int         // index of the oldest one, once perTask are kept
+	names  []string   // the fields of Usage that a sample has had
+	blocks [][]uint32 // rows of samples: the time in clock units after began, then a float32 for each name
+	count  int        // of samples
+	first  int        // index of the oldest one, once perTask are kept
 
 	pid int32 // of the process last seen
 	cpu float64
@@ -79,9 +78,9 @@ type ring struct {
 	due time.Time // when the next sample is taken
 }
 
-// Add adds a heartbeat's usage of a task. gpus is nil for a task without GPUs. The first heartbeat of a process has no
-// sample: its use of the CPU is measured from then on.
-func (s *Samples) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
+// Add adds a heartbeat's usage of a task. The first heartbeat of a process has no sample: its use of the CPU is
+// measured from then on.
+func (s *Samples) Add(u *clusterpb.TaskUsage, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.tasks[u.GetTask()]
@@ -89,56 +88,73 @@ func (s *Samples) Add(u *clusterpb.TaskUsage, gpus *GPUs, now time.Time) {
 		r = &ring{}
 		s.tasks[u.GetTask()] = r
 	}
+	seconds := u.GetUsage().GetCpuSeconds()
 	if r.pid != u.GetPid() {
-		r.pid, r.cpu, r.at, r.due = u.GetPid(), u.GetCpuSeconds(), now, now.Add(SampleEvery)
+		r.pid, r.cpu, r.at, r.due = u.GetPid(), seconds, now, now.Add(SampleEvery)
 		return
 	}
 	late := now.Sub(r.due)
 	if late < -early {
 		return
 	}
-	percent := 100 * (u.GetCpuSeconds() - r.cpu) / now.Sub(r.at).Seconds()
+	percent := 100 * (seconds - r.cpu) / now.Sub(r.at).Seconds()
 	if !(percent > 0 && percent <= math.MaxFloat32) {
 		percent = 0
 	}
-	r.add(sample{uint32(now.Sub(s.began) / clockUnit), float32(percent), units(u.GetRssBytes())}, gpus)
-	r.cpu, r.at = u.GetCpuSeconds(), now
+	usage := proto.CloneOf(u.GetUsage())
+	if usage == nil {
+		usage = &clusterpb.Usage{}
+	}
+	usage.CpuPercent, usage.CpuSeconds = percent, nil
+	r.add(uint32(now.Sub(s.began)/clockUnit), usage.Values())
+	r.cpu, r.at = seconds, now
 	if r.due = r.due.Add(SampleEvery); late > SampleEvery/2 {
 		r.due = now.Add(SampleEvery)
 	}
 }
 
 // add adds a sample, in place of the oldest one once perTask are kept.
-func (r *ring) add(s sample, g *GPUs) {
-	if g != nil && r.gpus == nil {
-		r.gpus = make([]gpuSample, len(r.samples), cap(r.samples))
-	}
-	var used gpuSample
-	if g != nil {
-		used = gpuSample{g.Percent, units(g.Bytes)}
-	}
-	if len(r.samples) == perTask {
-		r.samples[r.first] = s
-		if r.gpus != nil {
-			r.gpus[r.first] = used
+func (r *ring) add(at uint32, values map[string]float64) {
+	for name := range values {
+		if !slices.Contains(r.names, name) {
+			r.widen(name)
 		}
-		r.first = (r.first + 1) % perTask
-		return
 	}
-	r.samples = appendOne(r.samples, s)
-	if r.gpus != nil {
-		r.gpus = appendOne(r.gpus, used)
+	i := r.count
+	if r.count == perTask {
+		i = r.first
+		r.first = (r.first + 1) % perTask
+	} else {
+		if r.count%perBlock == 0 {
+			r.blocks = append(r.blocks, make([]uint32, perBlock*(1+len(r.names))))
+		}
+		r.count++
+	}
+	row := r.row(i)
+	row[0] = at
+	for k, name := range r.names {
+		row[1+k] = math.Float32bits(float32(values[name]))
 	}
 }
 
-// appendOne is append with capacities up to perTask.
-func appendOne[T any](all []T, one T) []T {
-	if len(all) == cap(all) {
-		larger := make([]T, len(all), min(max(64, 2*cap(all)), perTask))
-		copy(larger, all)
-		all = larger
+// row returns the row of a sample.
+func (r *ring) row(i int) []uint32 {
+	width := 1 + len(r.names)
+	from := i % perBlock * width
+	return r.blocks[i/perBlock][from : from+width]
+}
+
+// widen adds a name, of which earlier samples have 0.
+func (r *ring) widen(name string) {
+	width := 1 + len(r.names)
+	r.names = append(r.names, name)
+	for i, old := range r.blocks {
+		block := make([]uint32, 0, perBlock*(width+1))
+		for row := range slices.Chunk(old, width) {
+			block = append(append(block, row...), 0)
+		}
+		r.blocks[i] = block
 	}
-	return append(all, one)
 }
 
 // Since returns a task's samples of the last hour that were taken after a time, oldest first; nil if there are none.
@@ -151,19 +167,17 @@ func (s *Samples) Since(task string, unixMillis int64, now time.Time) *clusterpb
 	}
 	after := max(unixMillis, now.Add(-SamplesKept).UnixMilli())
 	out := &clusterpb.TaskSamples{Task: task}
-	for i := range r.samples {
-		k := (r.first + i) % len(r.samples)
-		at := s.began.Add(time.Duration(r.samples[k].at) * clockUnit).UnixMilli()
+	for i := range r.count {
+		row := r.row((r.first + i) % r.count)
+		at := s.began.Add(time.Duration(row[0]) * clockUnit).UnixMilli()
 		if at <= after {
 			continue
 		}
-		out.UnixMillis = append(out.UnixMillis, at)
-		out.CpuPercent = append(out.CpuPercent, r.samples[k].cpu)
-		out.RssBytes = append(out.RssBytes, uint64(r.samples[k].rss)*memoryUnit)
-		if r.gpus != nil {
-			out.GpuPercent = append(out.GpuPercent, r.gpus[k].percent)
-			out.GpuBytes = append(out.GpuBytes, uint64(r.gpus[k].used)*memoryUnit)
+		values := make(map[string]float64, len(r.names))
+		for k, name := range r.names {
+			values[name] = float64(math.Float32frombits(row[1+k]))
 		}
+		out.UnixMillis, out.Usage = append(out.UnixMillis, at), append(out.Usage, clusterpb.UsageOf(values))
 	}
 	if len(out.UnixMillis) == 0 {
 		return nil

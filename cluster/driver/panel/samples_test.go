@@ -11,17 +11,15 @@ import (
 )
 
 func use(pid int32, cpu float64, rss uint64) *clusterpb.TaskUsage {
-	return &clusterpb.TaskUsage{Task: "worker:0", Pid: pid, CpuSeconds: cpu, RssBytes: rss}
+	return &clusterpb.TaskUsage{Task: "worker:0", Pid: pid, Usage: &clusterpb.Usage{RssBytes: rss, CpuSeconds: &cpu}}
 }
 
 // sound reports samples that are not in order or whose arrays have other lengths.
 func sound(t *testing.T, s *clusterpb.TaskSamples) {
 	t.Helper()
 	n := len(s.GetUnixMillis())
-	if len(s.GetCpuPercent()) != n || len(s.GetRssBytes()) != n || len(s.GetGpuBytes()) != len(s.GetGpuPercent()) ||
-		len(s.GetGpuBytes()) != 0 && len(s.GetGpuBytes()) != n {
-		t.Errorf("the arrays have the lengths %d %d %d %d %d", n, len(s.GetCpuPercent()), len(s.GetRssBytes()),
-			len(s.GetGpuPercent()), len(s.GetGpuBytes()))
+	if len(s.GetUsage()) != n {
+		t.Errorf("the arrays have the lengths %d %d", n, len(s.GetUsage()))
 	}
 	for i := 1; i < n; i++ {
 		if s.GetUnixMillis()[i] <= s.GetUnixMillis()[i-1] {
@@ -39,16 +37,16 @@ func TestSamples(t *testing.T) {
 		for i := range int(2 * time.Hour / beat) {
 			jitter := time.Duration(i%3-1) * 20 * time.Millisecond
 			now = s.began.Add(time.Duration(i+1)*beat + jitter)
-			s.Add(use(7, 1.5*now.Sub(s.began).Seconds(), uint64(i)<<20), nil, now)
+			s.Add(use(7, 1.5*now.Sub(s.began).Seconds(), uint64(i)<<20), now)
 		}
 		got := s.Since("worker:0", 0, now)
 		sound(t, got)
 		if n := len(got.GetUnixMillis()); n < perTask*85/100 || n > perTask {
 			t.Errorf("heartbeats each %s: %d samples", beat, n)
 		}
-		for i, cpu := range got.GetCpuPercent() {
-			if math.Abs(float64(cpu)-150) > 1 {
-				t.Errorf("heartbeats each %s: sample %d has %v %% of a core", beat, i, cpu)
+		for i, u := range got.GetUsage() {
+			if math.Abs(u.GetCpuPercent()-150) > 1 || u.CpuSeconds != nil {
+				t.Errorf("heartbeats each %s: sample %d is %v", beat, i, u)
 				break
 			}
 		}
@@ -56,7 +54,7 @@ func TestSamples(t *testing.T) {
 		if age := now.UnixMilli() - last; age < 0 || age > 3000 {
 			t.Errorf("heartbeats each %s: the last sample is %d ms old", beat, age)
 		}
-		if rss := got.GetRssBytes()[len(got.GetRssBytes())-1]; rss>>20<<20 != rss || rss == 0 {
+		if rss := got.GetUsage()[len(got.GetUsage())-1].GetRssBytes(); rss>>20<<20 != rss || rss == 0 {
 			t.Errorf("the last sample has %d bytes", rss)
 		}
 		if later := s.Since("worker:0", last, now); later != nil {
@@ -76,12 +74,12 @@ func TestRestarts(t *testing.T) {
 	now := s.began
 	for i := range 10 {
 		now = now.Add(time.Second)
-		s.Add(use(7, 100+float64(i), 1<<20), nil, now)
+		s.Add(use(7, 100+float64(i), 1<<20), now)
 	}
 	first := len(s.Since("worker:0", 0, now).GetUnixMillis())
 	now = now.Add(time.Minute)
 	for i := range 11 {
-		s.Add(use(8, 0.5*float64(i), 1<<30), nil, now)
+		s.Add(use(8, 0.5*float64(i), 1<<30), now)
 		now = now.Add(time.Second)
 	}
 	got := s.Since("worker:0", 0, now)
@@ -92,9 +90,9 @@ func TestRestarts(t *testing.T) {
 	if gap := got.GetUnixMillis()[4] - got.GetUnixMillis()[3]; gap < 60_000 {
 		t.Errorf("the gap has %d ms", gap)
 	}
-	for i, want := range []float32{100, 100, 100, 100, 50, 50, 50, 50, 50} {
-		if got.GetCpuPercent()[i] != want {
-			t.Errorf("sample %d has %v %%", i, got.GetCpuPercent()[i])
+	for i, want := range []float64{100, 100, 100, 100, 50, 50, 50, 50, 50} {
+		if cpu := got.GetUsage()[i].GetCpuPercent(); cpu != want {
+			t.Errorf("sample %d has %v %%", i, cpu)
 		}
 	}
 	if got := s.Since("worker:0", 0, now.Add(SamplesKept)); got != nil {
@@ -115,17 +113,24 @@ func TestGPUs(t *testing.T) {
 		if i > 4 {
 			gpus = SumGPUs([]*clusterpb.GPU{{Utilization: 50, UsedBytes: 3 << 30}, {Utilization: 1 << 20, UsedBytes: 1 << 30}})
 		}
-		s.Add(use(7, math.NaN(), math.MaxUint64), gpus, now)
+		u := use(7, math.NaN(), math.MaxUint64)
+		gpus.AddTo(u)
+		s.Add(u, now)
 		now = now.Add(2 * time.Second)
 	}
 	got := s.Since("worker:0", 0, now)
 	sound(t, got)
-	if p, b := got.GetGpuPercent(), got.GetGpuBytes(); len(p) != 8 || p[3] != 0 || p[7] != 75 || b[3] != 0 ||
-		b[7] != 4<<30 {
-		t.Errorf("the GPUs' samples are %v %v", p, b)
+	if len(got.GetUsage()) != 8 {
+		t.Fatalf("there are %d samples", len(got.GetUsage()))
 	}
-	if got.GetCpuPercent()[5] != 0 || got.GetRssBytes()[5] < 1<<41 {
-		t.Errorf("an odd sample is %v %v", got.GetCpuPercent()[5], got.GetRssBytes()[5])
+	for i, want := range map[int][2]float64{3: {0, 0}, 7: {75, 4 << 30}} {
+		if u := got.GetUsage()[i]; u.GpuPercent == nil || float64(u.GetGpuPercent()) != want[0] ||
+			float64(u.GetGpuUsedBytes()) != want[1] {
+			t.Errorf("sample %d is %v", i, u)
+		}
+	}
+	if odd := got.GetUsage()[5]; odd.GetCpuPercent() != 0 || odd.GetRssBytes() < 1<<41 {
+		t.Errorf("an odd sample is %v", odd)
 	}
 	if SumGPUs(nil) != nil {
 		t.Error("no GPU is one")
@@ -140,9 +145,11 @@ func TestMemory(t *testing.T) {
 	s := NewSamples()
 	gpus := &GPUs{Percent: 50, Bytes: 1 << 30}
 	for task := range 500 {
-		u := &clusterpb.TaskUsage{Task: fmt.Sprint("worker:", task), Pid: 1}
+		u := use(1, 0, 1<<30)
+		u.Task = fmt.Sprint("worker:", task)
+		gpus.AddTo(u)
 		for i := range perTask + 2 {
-			s.Add(u, gpus, s.began.Add(time.Duration(i)*SampleEvery))
+			s.Add(u, s.began.Add(time.Duration(i)*SampleEvery))
 		}
 	}
 	runtime.GC()

@@ -296,15 +296,21 @@ const COLUMNS = 5;
 /** An executor: its task's progress, below it where it is and what it uses, and below that what is wrong. */
 function ExecutorRows({ executor: e, open }: { executor: Executor; open: () => void }): React.ReactElement {
   const tone = `tfcluster-tone-${e.tone || "none"}`;
+  const {
+    rss_bytes: memory = 0,
+    cpu_percent: cpu = 0,
+    gpu_percent: gpu = 0,
+    gpu_used_bytes: gpuMemory = 0,
+  } = e.usage;
   const use = [
     e.host,
-    e.runs && e.memory > 0 ? `CPU ${percent(e.cpu)} · ${bytes(e.memory)}` : "",
-    e.gpus > 0 ? `GPU ${percent(e.gpu)} · ${bytes(e.gpuMemory)}` : "",
+    e.runs && memory > 0 ? `CPU ${percent(cpu)} · ${bytes(memory)}` : "",
+    e.gpus > 0 ? `GPU ${percent(gpu)} · ${bytes(gpuMemory)}` : "",
   ].filter(Boolean);
   const remarks = [
     e.behind > 0 ? `${thousands(e.behind)} steps behind` : "",
     e.slowdown > 0 ? `${e.slowdown.toPrecision(2)}× slower on its own` : "",
-    e.silent > 0 ? `no heartbeat for ${e.silent.toFixed(0)} s` : "",
+    e.silent > 0 ? `silent for ${e.silent.toFixed(0)} s` : "",
     e.restarts > 0 ? `restarted ${e.restarts.toString()} times` : "",
     e.why,
   ].filter(Boolean);

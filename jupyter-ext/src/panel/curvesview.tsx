@@ -137,14 +137,15 @@ export class CurvesView extends ReactWidget {
           old.times.findIndex((t) => t >= hour),
         )
       : 0;
-    const joined = (a: number[] | undefined, b: number[]): number[] => [...(a ?? []).slice(from), ...b];
+    const column = (s: Samples | undefined, name: string): number[] =>
+      s?.usage.get(name) ?? (s?.times ?? []).map(() => 0);
+    const names = new Set([...(old?.usage.keys() ?? []), ...more.usage.keys()]);
     this.samples.set(more.task, {
       task: more.task,
-      times: joined(old?.times, more.times),
-      cpu: joined(old?.cpu, more.cpu),
-      memory: joined(old?.memory, more.memory),
-      gpu: joined(old?.gpu, more.gpu),
-      gpuMemory: joined(old?.gpuMemory, more.gpuMemory),
+      times: [...(old?.times ?? []).slice(from), ...more.times],
+      usage: new Map(
+        [...names].map((name) => [name, [...column(old, name).slice(from), ...column(more, name)]]),
+      ),
     });
   }
 
@@ -232,16 +233,16 @@ function Usage({ samples }: { samples: Samples[] }): React.ReactElement | null {
   if (samples.every((s) => s.times.length === 0)) {
     return null;
   }
-  const lines = (of: (s: Samples) => number[]): Line[] =>
+  const lines = (name: string): Line[] =>
     samples
-      .filter((s) => of(s).length > 0)
+      .filter((s) => s.usage.has(name))
       .slice(0, MOST_TASKS)
-      .map((s) => ({ label: s.task, x: s.times.map((t) => t / 1000), y: of(s) }));
+      .map((s) => ({ label: s.task, x: s.times.map((t) => t / 1000), y: s.usage.get(name) ?? [] }));
   const charts: [string, Line[], (v: number) => string][] = [
-    ["CPU, percent of a core", lines((s) => s.cpu), percent],
-    ["Memory", lines((s) => s.memory), bytes],
-    ["GPU", lines((s) => s.gpu), percent],
-    ["GPU memory", lines((s) => s.gpuMemory), bytes],
+    ["CPU, percent of a core", lines("cpu_percent"), percent],
+    ["Memory", lines("rss_bytes"), bytes],
+    ["GPU", lines("gpu_percent"), percent],
+    ["GPU memory", lines("gpu_used_bytes"), bytes],
   ];
   return (
     <>

@@ -139,7 +139,7 @@ function bySocket(
   return stop;
 }
 
-/** Reads a message of the WebSocket, whose lines have other names than those of the comm. */
+/** Reads a message of the WebSocket. */
 function readMessage(raw: unknown): Lines & { problem: string } {
   let data: Record<string, unknown> = {};
   try {
@@ -147,13 +147,5 @@ function readMessage(raw: unknown): Lines & { problem: string } {
   } catch {
     // no message of ours has this form; it has no lines
   }
-  const lines = Array.isArray(data.lines)
-    ? data.lines.map((l: Record<string, unknown>) => ({
-        ...l,
-        number: l.seq,
-        error: l.stream === "stderr",
-        time: Number(l.unix_nano) / 1e6,
-      }))
-    : [];
-  return { ...readLines({ ...data, lines }), problem: readText(data, "error") };
+  return { ...readLines(data), problem: readText(data, "error") };
 }

@@ -13,6 +13,9 @@ export interface Listed {
 
 export type Tone = "good" | "bad" | "busy" | "";
 
+/** What a task and its executor's GPUs use, by the names in message Usage of cluster.proto. */
+export type Usage = Partial<Record<string, number>>;
+
 export interface Executor {
   task: string;
   host: string;
@@ -32,14 +35,8 @@ export interface Executor {
   restarts: number;
   /** The task's process exists. */
   runs: boolean;
-  /** Percent of a core. */
-  cpu: number;
-  /** Bytes. */
-  memory: number;
   gpus: number;
-  /** Percent. */
-  gpu: number;
-  gpuMemory: number;
+  usage: Usage;
 }
 
 export interface Run {
@@ -84,6 +81,7 @@ export interface State {
   problem: string;
 }
 
+/** A line of a task, by the comm or the WebSocket: LineJSON in cluster/clusterpb. */
 export interface Line {
   task: string;
   number: number;
@@ -115,10 +113,8 @@ export interface Samples {
   task: string;
   /** Unix time in milliseconds. */
   times: number[];
-  cpu: number[];
-  memory: number[];
-  gpu: number[];
-  gpuMemory: number[];
+  /** By the names in message Usage, as many as times. What no sample has is absent. */
+  usage: Map<string, number[]>;
 }
 
 type Fields = Record<string, unknown>;
@@ -129,6 +125,7 @@ const count = (value: unknown): number => (typeof value === "number" && Number.i
 const flag = (value: unknown): boolean => value === true;
 const list = <T>(value: unknown, read: (item: Fields) => T): T[] =>
   Array.isArray(value) ? value.filter(isFields).map(read) : [];
+const fields = (value: unknown): [string, unknown][] => (isFields(value) ? Object.entries(value) : []);
 const counts = (value: unknown): number[] => (Array.isArray(value) ? value.map(count) : []);
 
 function tone(value: unknown): Tone {
@@ -188,16 +185,12 @@ function readExecutor(e: Fields): Executor {
     slowdown: count(e.slowdown),
     restarts: count(e.restarts),
     runs: flag(e.runs),
-    cpu: count(e.cpu),
-    memory: count(e.memory),
     gpus: count(e.gpus),
-    gpu: count(e.gpu),
-    gpuMemory: count(e.gpu_memory),
+    usage: Object.fromEntries(fields(e.usage).map(([name, value]) => [name, count(value)])),
   };
 }
 
 function readRun(r: Fields): Run {
-  const metrics = isFields(r.metrics) ? Object.entries(r.metrics) : [];
   return {
     id: count(r.id),
     state: text(r.state),
@@ -208,7 +201,9 @@ function readRun(r: Fields): Run {
     progress: text(r.progress),
     stall: text(r.stall),
     share: typeof r.share === "number" ? r.share : -1,
-    metrics: metrics.map(([name, value]): [string, number] => [name, count(value)]).sort(),
+    metrics: fields(r.metrics)
+      .map(([name, value]): [string, number] => [name, count(value)])
+      .sort(),
     failure: text(r.failure),
     task: text(r.task),
     lines: Array.isArray(r.lines) ? r.lines.map(text) : [],
@@ -242,10 +237,7 @@ export function readSamples(data: Fields): Samples[] {
   return list(data.tasks, (t) => ({
     task: text(t.task),
     times: counts(t.times),
-    cpu: counts(t.cpu),
-    memory: counts(t.memory),
-    gpu: counts(t.gpu),
-    gpuMemory: counts(t.gpu_memory),
+    usage: new Map(fields(t.usage).map(([name, values]) => [name, counts(values)])),
   }));
 }
 
