@@ -146,7 +146,7 @@ type driverReply struct {
 }
 
 // startTimeout is the timeout of a driver's start until it has a socket.
-const startTimeout = 20 * time.Second
+const startTimeout = 40 * time.Second // a busy HDFS may take 35 s of it
 
 // launch starts the driver in a new session, so that neither a closed terminal nor a restarted
 // kernel ends it.

@@ -5818,6 +5818,7 @@ type ClusterStatus struct {
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // made for one run, which the driver starts itself and after which it releases the cluster
 	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions without it
 	Waiting        string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                // what the reservation waits for; "" when it is complete or has failed
+	Dialed         string                 `protobuf:"bytes,41,opt,name=dialed,proto3" json:"dialed,omitempty"`                                  // HOST:PORT of the driver that executors on other hosts dial; "": they are on the driver's host
 	Network        string                 `protobuf:"bytes,40,opt,name=network,proto3" json:"network,omitempty"`                                // one line about the network of executors on several hosts, when the reservation was complete; "": one host
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -6003,6 +6004,13 @@ func (x *ClusterStatus) GetProtocol() int32 {
 func (x *ClusterStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetDialed() string {
+	if x != nil {
+		return x.Dialed
 	}
 	return ""
 }
@@ -9397,7 +9405,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1f\n" +
 	"\vunix_millis\x18\x02 \x03(\x03R\n" +
 	"unixMillis\x12)\n" +
-	"\x05usage\x18\a \x03(\v2\x13.tfcluster.v1.UsageR\x05usageJ\x04\b\x03\x10\a\"\xf6\x05\n" +
+	"\x05usage\x18\a \x03(\v2\x13.tfcluster.v1.UsageR\x05usageJ\x04\b\x03\x10\a\"\x8e\x06\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -9426,7 +9434,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
 	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x18\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\x12\x16\n" +
+	"\x06dialed\x18) \x01(\tR\x06dialed\x12\x18\n" +
 	"\anetwork\x18( \x01(\tR\anetworkJ\x04\b\x14\x10\x15\"\x81\x02\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +

@@ -117,8 +117,11 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	if st.GetSinceUnix() > 0 {
 		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
 	}
-	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()),
-		Plural(int64(st.GetClients()), "client"))
+	driver := fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost())
+	if st.GetDialed() != "" {
+		driver += ", executors dial " + st.GetDialed()
+	}
+	facts = append(facts, driver, Plural(int64(st.GetClients()), "client"))
 	switch {
 	case st.GetIdleLeftMillis() > 0:
 		facts = append(facts, "idle: released in "+Clock(float64(st.GetIdleLeftMillis())/1000))

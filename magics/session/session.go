@@ -296,7 +296,7 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 const (
 	dialTimeout    = 10 * time.Second
 	AnswerTimeout  = 15 * time.Second // a call to a live driver
-	RecoverTimeout = 30 * time.Second
+	RecoverTimeout = time.Minute
 	quickTimeout   = 2 * time.Second // for output that is shown only if it is available
 )
 

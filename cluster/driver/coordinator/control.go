@@ -142,6 +142,9 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 		Version: c.cfg.Version, Protocol: clusterpb.Protocol, Request: c.cfg.Request, BeginsItself: c.cfg.Begin != nil,
 		Network: c.reserved.network,
 	}
+	if _, remote := c.cfg.Backend.(cluster.RemoteEngine); remote {
+		s.Dialed = c.Address()
+	}
 	if c.reserved.alloc != nil {
 		s.Allocation = c.reserved.alloc.ID()
 	}

@@ -349,7 +349,7 @@ func (l *Machine) absent(missing func(*Executor) bool) (there int, others string
 			continue
 		}
 		s, why := x.Task.String(), x.Why
-		if x.Host != "" {
+		if x.Host != "" && !strings.HasPrefix(why, "on "+x.Host+": ") { // an agent's own words may name it
 			s += " on " + x.Host
 		}
 		if x.State == ExecutorReady {

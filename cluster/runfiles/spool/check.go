@@ -2,12 +2,15 @@ package spool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -17,11 +20,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results/rundir"
 )
 
-// checkLimit is the timeout of each call of Check, for whose end a user waits.
-const checkLimit = 4500 * time.Millisecond
-
-// wholeCheckLimit is the timeout of all calls of Check.
-const wholeCheckLimit = 3 * checkLimit
+// Timeouts of Check, for whose end a user waits.
+const (
+	checkLimit  = 4500 * time.Millisecond // of the first call
+	slowLimit   = 30 * time.Second        // of all calls to a server that accepts connections: it may be busy
+	acceptLimit = time.Second             // of a connection
+)
 
 // Checked is the part of the remote file system that Check uses. Names are URIs.
 type Checked interface {
@@ -32,27 +36,48 @@ type Checked interface {
 }
 
 // Check reports whether files can be written to a directory: it creates the directory and writes a file there,
-// which checks permissions and quotas. It reports within five seconds that the file system does not answer; one that
-// answers slowly has this time for each call.
+// which checks permissions and quotas. It reports within six seconds that no server answers; a server that accepts
+// connections, but answers slowly, has slowLimit.
 func Check(ctx context.Context, remote Checked, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, wholeCheckLimit)
-	defer cancel()
-	err := check(ctx, remote, dir)
+	limit := checkLimit
+	err := check(ctx, remote, dir, limit)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && accepts(ctx, dir) {
+		limit = slowLimit
+		slow, cancel := context.WithTimeout(ctx, slowLimit)
+		defer cancel()
+		err = check(slow, remote, dir, limit)
+	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("--dir %s: no answer within %s: check that HDFS is running and that this is its NameNode",
-			dir, checkLimit)
+			dir, limit)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("--dir %s: %w; or choose another --dir", dir, err)
 	}
 	return fmt.Errorf("--dir %s: %w", dir, err)
 }
 
-func check(ctx context.Context, remote Checked, dir string) error {
+// accepts reports whether a server accepts connections at the address of a URI.
+func accepts(ctx context.Context, uri string) bool {
+	u, err := url.Parse(uri)
+	if err != nil || u.Hostname() == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, acceptLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "8020")))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // nothing was written
+	return true
+}
+
+func check(ctx context.Context, remote Checked, dir string, limit time.Duration) error {
 	within := func(call func(context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, checkLimit)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return call(ctx)
 	}
