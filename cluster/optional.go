@@ -9,6 +9,7 @@
 //	SessionSharer       Allocation  a notebook can use the engine's session beside the cluster     spark
 //	NodeExcluder        Allocation  nodes on which agents fail can be excluded from requests       yarn
 //	HostAvoider         Allocation  the engine may not know yet that a host does not answer        spark, yarn
+//	HostLister          Allocation  executors may share a host while others have room              spark, yarn
 //	AddressPublisher    Allocation  agents can look up the new address of a driver                 yarn
 //
 // hosted.go has the two sides of a DriverLauncher: RemoteDriver for the client that submitted
@@ -107,6 +108,13 @@ type HostAvoider interface {
 	// after the engine's answer, or when ctx ends; where the engine cannot do it, events say what the
 	// replacement waits for.
 	AvoidHost(ctx context.Context, id ExecutorID, host string)
+}
+
+// HostLister is an Allocation that knows the hosts on which its engine has room.
+type HostLister interface {
+	// OtherHosts returns the hosts, other than the one with all executors of the cluster, that have room for one more.
+	// host is its name as the executors' agents know it.
+	OtherHosts(ctx context.Context, host string) ([]string, error)
 }
 
 // AddressPublisher is an Allocation whose agents look up the address of the driver when they

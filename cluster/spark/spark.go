@@ -24,6 +24,7 @@ var (
 	_ cluster.AgentLogs     = (*allocation)(nil)
 	_ cluster.SessionSharer = (*allocation)(nil)
 	_ cluster.HostAvoider   = (*allocation)(nil)
+	_ cluster.HostLister    = (*allocation)(nil)
 )
 
 // FailureDetectionDelay implements cluster.RemoteEngine. It is 0: Spark does not notice the end

@@ -121,14 +121,7 @@ func (a *allocation) exclude(node string, before map[string]bool) bool {
 // dispensable reports whether every executor fits on some running node other than node and the excluded
 // ones. Only nodes with the executor's own label count: others may be reserved for other users.
 func (a *allocation) dispensable(ctx context.Context, excluded map[string]bool, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
-	defer cancel()
-	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
-	if err != nil {
-		return false
-	}
-	defer client.Close()
-	reports, err := client.NodeReports(ctx)
+	reports, err := a.nodeReports(ctx)
 	if err != nil {
 		return false // the next failure asks again
 	}
@@ -142,6 +135,18 @@ func (a *allocation) dispensable(ctx context.Context, excluded map[string]bool, 
 		}
 	}
 	return true
+}
+
+// nodeReports asks YARN for its running nodes.
+func (a *allocation) nodeReports(ctx context.Context) ([]*yarnpb.NodeReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.NodeReports(ctx)
 }
 
 // partition returns a node's label, or "" if it has none.

@@ -1,6 +1,8 @@
 package yarn
 
 import (
+	"context"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -52,6 +54,32 @@ func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport,
 		}
 	}
 	return near
+}
+
+// OtherHosts implements cluster.HostLister: running nodes without a container of the cluster that have room for one.
+func (a *allocation) OtherHosts(ctx context.Context, _ string) ([]string, error) {
+	own := map[string]bool{}
+	a.mu.Lock()
+	for _, x := range a.executors {
+		own[x.container.GetNodeId().GetHost()] = true
+	}
+	a.mu.Unlock()
+	if len(own) > 1 { // of one machine, with several NodeManagers
+		return nil, nil
+	}
+	reports, err := a.nodeReports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	each := a.req.Executors[0].Each
+	var others []string
+	for _, r := range reports {
+		if host := r.GetNodeId().GetHost(); !own[host] && partition(r) == each.GetNodeLabel() &&
+			fits(resource(each), minus(r.GetCapability(), r.GetUsed())) {
+			others = append(others, host)
+		}
+	}
+	return others, nil
 }
 
 // minus returns what is left of a resource.

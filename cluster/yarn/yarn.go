@@ -29,6 +29,7 @@ var (
 	_ cluster.ApplicationHistory = (*allocation)(nil)
 	_ cluster.NodeExcluder       = (*allocation)(nil)
 	_ cluster.HostAvoider        = (*allocation)(nil)
+	_ cluster.HostLister         = (*allocation)(nil)
 	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 

@@ -38,6 +38,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
 			c.warnOfFewCores()
 			c.reserved.network = c.networkLine()
+			c.noteSharedHost()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}

@@ -74,3 +74,13 @@ def test_avoid(connect: bool, refuses: bool, says: str) -> None:
     said = session.avoid("node-1")
     assert said.endswith(says) and bool(said) == bool(says)
     assert session._most == (1 if not says else 2)
+
+
+def test_other_hosts() -> None:
+    """Hosts are compared by any of their names."""
+    session = Session.__new__(Session)
+    session.connect = False
+    session._executors = lambda: {"node-1.example.org": 1, "node-2": 2, "10.9.8.7": 1}  # type: ignore[method-assign]
+    assert session.other_hosts("node-1") == ["10.9.8.7", "node-2"]
+    session.connect = True
+    assert session.other_hosts("node-1") == []

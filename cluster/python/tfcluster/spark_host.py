@@ -248,6 +248,10 @@ class Host:
         self._lost = self._session.avoid(host)
         return self._lost
 
+    def do_hosts(self, driver: Driver, call: int, host: str) -> list[str]:
+        """Returns the hosts, other than this one, on which Spark has executors."""
+        return self._session.other_hosts(host)
+
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
         """Cancels a launch, unless it has ended."""
         canceled = driver.registered(launch)

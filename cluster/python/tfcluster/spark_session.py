@@ -240,6 +240,12 @@ class Session:
             return f"{spark_lost.waits(self, host)} ({spark_errors.words(e)})"
         return ""
 
+    def other_hosts(self, host: str) -> list[str]:
+        """Returns the hosts, other than this one, that have executors; none on Spark Connect, which does not tell."""
+        names = spark_lost.names(host)
+        hosts = {} if self.connect else self._executors()
+        return [other for other in sorted(hosts) if names.isdisjoint(spark_lost.names(other))]
+
     def lacks_executor(self) -> bool:
         """Reports whether Spark has fewer executors than before: another may come. True if unknown."""
         return self.connect or sum(self._executors().values()) < self._most

@@ -1,0 +1,40 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// noteSharedHost says once when every executor is on one host although others have room. It asks the engine. Loop only.
+func (c *Coordinator) noteSharedHost() {
+	all := c.lc.Executors()
+	lister, ok := c.reserved.alloc.(cluster.HostLister)
+	if !ok || len(all) < 2 || c.cfg.Request.GetPack() {
+		return
+	}
+	host := all[0].Host
+	for _, x := range all {
+		if x.Host != host {
+			return
+		}
+	}
+	c.work.Go(func() {
+		others, err := lister.OtherHosts(c.working, host)
+		if err != nil || len(others) == 0 {
+			return // it is only advice
+		}
+		const most = 3
+		shown := strings.Join(others[:min(len(others), most)], ", ")
+		if n := len(others) - most; n > 0 {
+			shown += fmt.Sprintf(" and %d more", n)
+		}
+		c.post(func() {
+			c.note(fmt.Sprintf("all %d tasks are on %s, although the engine has room on %s: %%tfcluster reset --hard spreads "+
+				"them; reserve --pack keeps them together, where tfcluster.collective goes through shared memory",
+				len(all), host, shown), false)
+			c.subs.wake()
+		})
+	})
+}
