@@ -180,7 +180,7 @@ func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 	// Before a network failure breaks the connection the agent is silent; if the process ends
 	// it is not. Messages that waited while the driver itself was stopped also count as after a
 	// silence.
-	sudden := conn.spoke(time.Now(), c.execs.usual, c.cfg.Timing.Silence)
+	sudden := conn.spoke(time.Now(), c.execs.usual, suddenPause)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
 	c.snapshotMissing(conn.exec)
 }

@@ -206,7 +206,7 @@ func TestWatchSilence(t *testing.T) {
 		c := coordinate(t, true)
 		synctest.Wait() // the engine has answered
 		w := c.watches()
-		time.Sleep(2 * time.Second)
+		time.Sleep(2500 * time.Millisecond) // between two heartbeats
 		if got := w.take(); len(got) != 1 || got[0].GetExecutors()[1].GetSilentSeconds() != 0 {
 			t.Fatalf("of agents that speak it gets %v", got)
 		}

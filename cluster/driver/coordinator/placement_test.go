@@ -30,7 +30,10 @@ func TestSharedHost(t *testing.T) {
 		{"no other host", [2]string{"a", "a"}, nil, false, ""},
 		{"asked for", [2]string{"a", "a"}, []string{"b"}, true, ""},
 		{
-			"shared", [2]string{"a", "a"}, []string{"b", "c", "d", "e"}, false,
+			"shared",
+			[2]string{"a", "a"},
+			[]string{"b", "c", "d", "e"},
+			false,
 			"all 2 tasks are on a, although the engine has room on b, c, d and 1 more: %tfcluster reset --hard spreads them; " +
 				"reserve --pack keeps them together, where tfcluster.collective goes through shared memory",
 		},

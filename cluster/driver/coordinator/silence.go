@@ -21,18 +21,17 @@ func orphanGrace(heartbeatTimeout time.Duration) time.Duration {
 
 // silences is what the driver knows about agents that send no messages. Owned by the loop.
 type silences struct {
-	usual   time.Duration                    // the longest usual time between two messages of an agent
-	left    map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
-	known   map[cluster.ExecutorID]bool      // reported to the lifecycle as silent
-	looked  time.Time                        // the last watchSilence
-	resumed time.Time                        // when this process, after it was stopped, could receive messages again
+	usual  time.Duration                    // the longest usual time between two messages of an agent
+	left   map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
+	known  map[cluster.ExecutorID]bool      // reported to the lifecycle as silent
+	looked time.Time                        // the last watchSilence
 }
 
 // watchSilence reports to the lifecycle for how long agents have been silent. It is called once a heartbeat.
 func (c *Coordinator) watchSilence(now time.Time) {
 	s := &c.execs.silences
-	if s.looked.IsZero() || now.Sub(s.looked) > s.usual { // agents' messages may wait until this process has read them
-		s.resumed = now
+	if late := now.Sub(s.looked) - c.cfg.Timing.Heartbeat; !s.looked.IsZero() && late > 0 {
+		c.execs.credit(late, now) // messages may wait until this process, which was stopped or busy, has read them
 	}
 	s.looked = now
 	for _, x := range c.lc.Executors() {
@@ -51,14 +50,21 @@ func (c *Coordinator) watchSilence(now time.Time) {
 	}
 }
 
+// credit takes a time in which this process did not read messages from the silences of all agents. Loop only.
+func (e *executors) credit(d time.Duration, now time.Time) {
+	for _, conn := range e.agents {
+		conn.heard = conn.heard.Add(min(d, now.Sub(conn.heard)))
+	}
+	for id, heard := range e.left {
+		e.left[id] = heard.Add(min(d, now.Sub(heard)))
+	}
+}
+
 // silence returns how long an agent has been silent, if that is longer than usual; otherwise 0. Loop only.
 func (e *executors) silence(id cluster.ExecutorID, now time.Time) time.Duration {
 	heard, ok := e.left[id]
 	if conn := e.agents[id]; conn != nil {
 		heard, ok = conn.heard, true
-	}
-	if e.resumed.After(heard) {
-		heard = e.resumed
 	}
 	if d := now.Sub(heard); ok && d > e.usual {
 		return d

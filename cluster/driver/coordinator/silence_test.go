@@ -47,7 +47,7 @@ func TestSilence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := coordinate(t, true, func(cfg *Config) { cfg.Request.HeartbeatTimeoutMillis = timeout.Milliseconds() })
 				synctest.Wait()
-				time.Sleep(2 * time.Second)
+				time.Sleep(2500 * time.Millisecond) // between two heartbeats
 				tt.do(c)
 				var notes []string
 				var states []lifecycle.ExecutorState

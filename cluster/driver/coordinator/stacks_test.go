@@ -97,11 +97,12 @@ func TestStacks(t *testing.T) {
 			c.answers("1", c.question("1"), "worker:1", 8)
 		}, "worker:1 of executor 1"},
 		{"an executor answers for the task of another one", nil, func(c *coordinated) {
+			time.Sleep(time.Second / 2) // between two heartbeats
 			c.silence()
 			c.answers("1", c.question("1"), "worker:0", 8)
 			c.answers("0", c.question("0"), "worker:0", 9)
 			time.Sleep(time.Minute)
-		}, "not worker:1: its agent on host1 has sent nothing for 5s\nworker:0 of executor 0"},
+		}, "not worker:1: its agent on host1 has sent nothing for 6s\nworker:0 of executor 0"},
 		{"a program has ended", nil, func(c *coordinated) {
 			c.answers("1", c.question("1"), "worker:1", 0)
 			c.answers("0", c.question("0"), "worker:0", 9)

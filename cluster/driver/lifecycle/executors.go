@@ -176,7 +176,7 @@ func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string)
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.loss = executorLoss{by: by, memory: x.loss.memory, silent: by == cluster.LostByHost && x.agent.silent > 0}
+	x.loss = executorLoss{by: by, memory: x.loss.memory, silent: by == cluster.LostByHost && l.hostLost(x)}
 	if by == cluster.LostByMemory && !(x.Busy && l.run != nil && l.run.task(x.Task).entered) {
 		x.loss.memory++
 	}

@@ -155,10 +155,11 @@ func isEcho(x *clusterpb.Exited) bool {
 }
 
 // verdict finds the root cause, limits.settle after a task failed with an error about a peer: a peer that is stopped or
-// silent, or else the task itself. While a peer has not answered, it waits until limits.evidence.
+// silent, or else the task itself. While a peer has not answered the probe, it waits: the peer's agent answers, or is
+// reported as silent.
 func (l *Machine) verdict() {
 	r := l.run
-	if !r.State.Open() || len(r.echoes) == 0 {
+	if !r.State.Open() || r.Stopping || len(r.echoes) == 0 {
 		return
 	}
 	for _, t := range r.Tasks {
@@ -177,15 +178,7 @@ func (l *Machine) verdict() {
 		l.loseSilent(x)
 		return
 	}
-	if i := slices.IndexFunc(l.execs, l.unanswered); i >= 0 {
-		if !r.evidence {
-			r.evidence = true
-			l.do(SetTimer{"settle", l.limits.evidence - l.limits.settle})
-			return
-		}
-		x := l.execs[i]
-		x.agent.silent = max(x.agent.silent, l.limits.evidence)
-		l.loseSilent(x)
+	if r.evidence = slices.ContainsFunc(l.execs, l.unanswered); r.evidence {
 		return
 	}
 	first := r.echoes[0]

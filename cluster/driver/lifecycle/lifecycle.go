@@ -54,7 +54,6 @@ type Limits struct {
 	// unreachable meanwhile.
 	takeOver  time.Duration
 	settle    time.Duration // from the exit of a task with a secondary failure to the decision about its root cause
-	evidence  time.Duration // the same if a peer's agent does not answer
 	quiet     time.Duration // from an agent's last message until it explains the failure of a peer
 	Heartbeat time.Duration // from an agent's last message to a lost executor
 	Sudden    time.Duration // from a broken stream to a lost executor, for an agent that sent a message just before
@@ -75,7 +74,7 @@ type Limits struct {
 // DefaultLimits returns the limits of a cluster that is reserved without options.
 func DefaultLimits() Limits {
 	return Limits{
-		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, evidence: 5 * time.Second,
+		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond,
 		quiet: 3 * time.Second, Heartbeat: cluster.HeartbeatTimeout, Sudden: 700 * time.Millisecond,
 		comeBack: 10 * time.Second, enter: 10 * time.Minute, Idle: 30 * time.Minute, failGrace: 500 * time.Millisecond,
 		evaluator: 2 * time.Minute, ending: 10 * time.Second, askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond,

@@ -128,6 +128,8 @@ func (p *player) do(line string) error {
 			return err
 		}
 		p.step(AgentSilent{cluster.ExecutorID(word(0)), d})
+	case "same-host": // the second executor is on the host of the first
+		p.l.Executor(cluster.ExecutorID(word(1))).Host = p.l.Executor(cluster.ExecutorID(word(0))).Host
 	case "answers":
 		p.answer(cluster.ExecutorID(word(0)))
 	case "recovered":

@@ -17,8 +17,14 @@ func (l *Machine) rootCause(t *Task, summary string) {
 	r.undecided = undecided{} // the next failure with an error about a peer starts a new wait
 	parameterServers := len(r.cluster[cluster.PS]) > 0
 	if parameterServers && t.ID.Role == cluster.Worker {
-		if l.restartWorker(t, summary) {
+		lost := l.Executor(t.exec).State != ExecutorReady
+		if lost { // those that failed because of it may start again, and the run then continues with them
 			l.restartPeers(others)
+		}
+		if l.restartWorker(t, summary) {
+			if !lost {
+				l.restartPeers(others)
+			}
 			return
 		}
 	}
@@ -59,13 +65,12 @@ func (l *Machine) countRestart(t *Task) string {
 	return ""
 }
 
-// restartPeers handles the workers of a run with parameter servers whose failures the lost or failed worker explains.
+// restartPeers handles the workers of a run with parameter servers whose failures another worker's loss or failure
+// explains.
 func (l *Machine) restartPeers(echoes []*Task) {
 	for _, t := range echoes {
-		if l.run.State.Open() && t.State == TaskExited {
-			t.Echo = false
-			l.rootCause(t, l.describe(t))
-		}
+		t.Echo = false
+		l.restartWorker(t, l.describe(t))
 	}
 }
 

@@ -345,7 +345,11 @@ func (l *Machine) runTimer(name string) {
 		l.stopTimer(name)
 	case "ending":
 		for _, x := range l.execs {
-			if x.Busy {
+			switch {
+			case !x.Busy:
+			case x.agent.silent >= l.limits.quiet:
+				l.loseSilent(x)
+			default:
 				l.lose(x, cluster.LostByEngine, "its agent did not end the run's processes in time")
 			}
 		}

@@ -15,10 +15,11 @@ func (l *Machine) silent(x *Executor, d time.Duration) {
 	if x == nil || x.State < ExecutorJoined || x.State == ExecutorLost {
 		return
 	}
-	if x.agent.silent = d; d == 0 {
+	if d == 0 {
 		l.answered(x)
 		return
 	}
+	x.agent.silent = d
 	switch {
 	case d >= l.limits.Heartbeat:
 		l.loseSilent(x)
@@ -27,38 +28,71 @@ func (l *Machine) silent(x *Executor, d time.Duration) {
 	}
 }
 
-// SilenceCause returns the cause of the loss of an executor whose agent has been silent for d.
-func SilenceCause(d time.Duration) string {
-	return fmt.Sprintf("silent for %.0f s: its host is down or cut off", d.Seconds())
+// silenceCause returns the cause of the loss of an executor whose agent has been silent for d. hostAnswers reports that
+// another agent on its host is not silent.
+func silenceCause(d time.Duration, hostAnswers bool) string {
+	why := "its host is down or cut off"
+	if hostAnswers {
+		why = "its agent is stopped or hangs, while others on its host answer"
+	}
+	return fmt.Sprintf("silent for %.0f s: %s", d.Seconds(), why)
 }
 
-// loseSilent marks the executor of a silent agent as lost.
+// loseSilent marks the executor of a silent agent as lost, and then the others on its host whose agents are silent, too.
 func (l *Machine) loseSilent(x *Executor) {
-	cause := SilenceCause(x.agent.silent)
+	l.loseAsSilent(x)
+	for _, other := range l.execs {
+		if other.Host == x.Host && other.agent.silent >= l.limits.quiet {
+			l.loseAsSilent(other)
+		}
+	}
+}
+
+func (l *Machine) loseAsSilent(x *Executor) {
+	cause := silenceCause(x.agent.silent, l.answersOn(x, true))
 	l.loseWith(x, cluster.LostByHost, cause, cause)
 }
+
+// hostLost reports whether the host of a silent agent, rather than the agent or the driver's own network, is what
+// failed: no other agent on it answers, and one elsewhere does, if there is one.
+func (l *Machine) hostLost(x *Executor) bool {
+	elsewhere := slices.ContainsFunc(l.execs, func(o *Executor) bool { return o.Host != x.Host })
+	return x.agent.silent > 0 && !l.answersOn(x, true) && (!elsewhere || l.answersOn(x, false))
+}
+
+// answersOn reports whether another executor's agent is connected and not silent: on the host of x, or on other hosts.
+func (l *Machine) answersOn(x *Executor, same bool) bool {
+	return slices.ContainsFunc(l.execs, func(o *Executor) bool {
+		return o != x && (o.Host == x.Host) == same && o.connected() && o.State != ExecutorSilent && o.agent.silent == 0
+	})
+}
+
+// connected reports whether the executor has an agent, which may be silent.
+func (x *Executor) connected() bool { return x.State >= ExecutorJoined && x.State != ExecutorLost }
 
 // probe has every agent with a task send a heartbeat at once.
 func (l *Machine) probe() {
 	for _, x := range l.execs {
 		if x.Busy {
 			x.agent.probed = true
-			l.do(
-				SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
+			l.do(SendInstruction{x.ID, &clusterpb.Instruction{
+				Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}},
+			}})
 		}
 	}
 }
 
 // answered records a message of an agent. A verdict that waits for the answer of this agent alone is given.
 func (l *Machine) answered(x *Executor) {
-	x.agent.probed, x.inRun.endMissed = false, false // what was sent to it on this connection has arrived
-	if l.run != nil && l.run.evidence && !slices.ContainsFunc(l.execs, l.unanswered) {
+	// What was sent to it on this connection has arrived.
+	x.agent.silent, x.agent.probed, x.inRun.endMissed = 0, false, false
+	if l.run != nil && l.run.evidence {
 		l.verdict()
 	}
 }
 
-// unanswered reports whether an executor with a task has not answered the last probe. An agent that has just ended
-// without a report does not answer; its loss is reported by limits.Sudden.
+// unanswered reports whether an executor with a task has not answered the last probe. It answers, or it is reported as
+// silent or lost.
 func (l *Machine) unanswered(x *Executor) bool {
 	return x.Busy && x.agent.probed && l.policy(x.Task.Role).kind != cluster.Sidecar
 }

@@ -93,7 +93,8 @@ func (l *Machine) stop(e StopRequested) {
 	if r.Stopping && e.Grace > 0 {
 		return
 	}
-	r.Stopping = true
+	r.Stopping, r.undecided = true, undecided{} // a failure that waits for its root cause has none any more
+	l.do(SetTimer{"settle", 0})
 	r.stop = &stopPlan{grace: e.Grace, phase: stopSignaled}
 	r.Failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
 	busy := l.busyTasks(func(*Task) bool { return true })
