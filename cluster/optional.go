@@ -104,10 +104,12 @@ type NodeExcluder interface {
 // HostAvoider is an Allocation whose engine goes on counting a host that does not answer until a timeout of its own.
 type HostAvoider interface {
 	// AvoidHost has the engine leave out the host of an executor, for the one that Replace requests next and for others,
-	// until the host returns or ClearExclusions. host is its name as the executor's agent knows it. AvoidHost returns
+	// until HostAnswers or ClearExclusions. host is its name as the executor's agent knows it. AvoidHost returns
 	// after the engine's answer, or when ctx ends; where the engine cannot do it, events say what the
 	// replacement waits for.
 	AvoidHost(ctx context.Context, id ExecutorID, host string)
+	// HostAnswers reports that an agent on a host has connected again.
+	HostAnswers(host string)
 }
 
 // HostLister is an Allocation that knows the hosts on which its engine has room.

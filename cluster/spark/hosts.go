@@ -31,6 +31,9 @@ func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, host 
 	}
 }
 
+// HostAnswers implements cluster.HostAvoider: Spark has no exclusion that could be ended.
+func (a *allocation) HostAnswers(string) {}
+
 // OtherHosts implements cluster.HostLister: the hosts on which Spark has executors, whose slots agents leave free.
 func (a *allocation) OtherHosts(ctx context.Context, host string) (others []string, err error) {
 	a.mu.Lock()

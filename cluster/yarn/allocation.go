@@ -122,8 +122,9 @@ type history struct {
 
 // exclusions are the nodes on which containers failed before their agents joined.
 type exclusions struct {
-	failures map[string]int  // per node, consecutive containers whose agents did not join
-	excluded map[string]bool // nodes that YARN is asked not to use
+	failures map[string]int    // per node, consecutive containers whose agents did not join
+	excluded map[string]bool   // nodes that YARN is asked not to use
+	avoided  map[string]string // those of them whose hosts do not answer, by the host's name
 }
 
 func newAllocation(s site.Site, req cluster.Request, app application, from saved) *allocation {
@@ -135,7 +136,7 @@ func newAllocation(s site.Site, req cluster.Request, app application, from saved
 		// Larger than an earlier driver's IDs.
 		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, lastRequestID: time.Now().UnixMilli()},
 		history:    history{containers: from.Containers, applications: from.Applications},
-		exclusions: exclusions{failures: map[string]int{}, excluded: map[string]bool{}},
+		exclusions: exclusions{failures: map[string]int{}, excluded: map[string]bool{}, avoided: map[string]string{}},
 		backoff:    from.Backoff, publication: publication{folder: from.Folder},
 	}
 	for _, node := range from.Excluded {

@@ -53,6 +53,7 @@ func (a *allocation) ClearExclusions() {
 	}
 	clear(a.failures)
 	clear(a.excluded)
+	clear(a.avoided)
 	a.beatNow()
 }
 
@@ -74,15 +75,39 @@ func (a *allocation) countFailure(node, cause string) {
 
 // AvoidHost implements cluster.HostAvoider: it excludes the node of the executor's container at once, unless some
 // executor would then fit on no node. YARN itself misses a node only after a timeout, of 10 minutes by default.
-func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, _ string) {
+func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, host string) {
 	a.mu.Lock()
 	node := a.executors[id].container.GetNodeId().GetHost()
 	a.mu.Unlock()
-	if node != "" && a.excludeIf(ctx, node, func() bool { return true }) {
-		a.emit(cluster.Warning{
-			Text: fmt.Sprintf(
-				"node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again", node),
-		})
+	if node == "" || !a.excludeIf(ctx, node, func() bool { return true }) {
+		return
+	}
+	a.mu.Lock()
+	a.avoided[host] = node
+	a.mu.Unlock()
+	a.emit(cluster.Warning{
+		Text: fmt.Sprintf(
+			"node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again",
+			node),
+	})
+}
+
+// HostAnswers implements cluster.HostAvoider: it ends the exclusion of AvoidHost.
+func (a *allocation) HostAnswers(host string) {
+	a.mu.Lock()
+	node := a.avoided[host]
+	delete(a.avoided, host)
+	ended := node != "" && a.excluded[node]
+	if ended {
+		delete(a.excluded, node)
+		if m := a.app.master; m != nil {
+			m.Include(node)
+		}
+		a.beatNow()
+	}
+	a.mu.Unlock()
+	if ended {
+		a.emit(cluster.StateChanged{})
 	}
 }
 

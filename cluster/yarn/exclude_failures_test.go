@@ -121,3 +121,22 @@ func TestExcludeConcurrently(t *testing.T) {
 		t.Errorf("excluded nodes are %v, n8 is dispensable", a.excluded)
 	}
 }
+
+// TestHostAnswers: a node that was excluded because its host did not answer is used again when the host does.
+func TestHostAnswers(t *testing.T) {
+	t.Parallel()
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{
+		Executors: []cluster.ExecutorRequest{{ID: "0"}},
+	}, application{}, saved{Excluded: []string{"n7", "n8"}})
+	defer a.stop()
+	a.avoided["host-7"] = "n7"
+	a.HostAnswers("host-8") // it was excluded for another reason
+	a.HostAnswers("host-7")
+	if text := a.excludedMessage(); text != "; node n8 is excluded" {
+		t.Errorf("the message is %q", text)
+	}
+	a.AvoidHost(t.Context(), "0", "host-9") // without a container
+	if len(a.avoided) > 0 {
+		t.Errorf("avoided are %v", a.avoided)
+	}
+}

@@ -141,6 +141,9 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	if !c.lc.Expects(conn.exec, int(hello.GetAttempt())) {
 		// The executor's current agent, if any, keeps its stream.
 		conn.send(lifecycle.ReleaseInstruction("this cluster does not expect it any more"))
+		if chooser, ok := c.reserved.alloc.(cluster.HostAvoider); ok {
+			chooser.HostAnswers(hello.GetHost())
+		}
 		return
 	}
 	if old := c.execs.agents[conn.exec]; old != nil {

@@ -5,47 +5,66 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from tfcluster import spark_errors
+
 _TIMEOUT = "spark.network.timeout"
 _DEFAULT = "120s"
 
 
-def waits(session: Any, host: str) -> str:
-    """Returns what a launch waits for while Spark counts a lost host's executors as alive."""
-    return (
-        f"Spark still counts its executors on {host} as alive, and may choose them: "
-        f"it gives them up after {_TIMEOUT} = {session.conf(_TIMEOUT, _DEFAULT)}"
-    )
+def avoid(session: Any, host: str, replaced: set[str]) -> tuple[int, str]:
+    """Has Spark replace its executors on a host; returns how many, and what to wait for, if it cannot.
 
-
-def replace(sc: Any, host: str) -> int:
-    """Has Spark end its executors on a host, and request others for them; returns how many.
-
-    killExecutors would lower the number of executors that the application asks for. An error says that Spark has
-    refused one: its master cannot do it.
+    replaced has the executors of earlier calls, which Spark lists until they are gone, and gets these.
     """
-    known = names(host)
-    replaced = 0
+    until = f"it gives them up after {_TIMEOUT} = {session.conf(_TIMEOUT, _DEFAULT)}"
+    alive = f"Spark still counts its executors on {host} as alive, and may choose them: {until}"
+    if session.connect:
+        return 0, alive
+    before = len(replaced)
+    try:
+        found = _replace(session._sc, host, replaced)
+    except Exception as e:
+        return len(replaced) - before, f"{alive} ({spark_errors.words(e)})"
+    if not found:
+        return 0, f"Spark lists no executor on a host of the name {host}; if it counts some there as alive, {until}"
+    return len(replaced) - before, ""
+
+
+def _replace(sc: Any, host: str, replaced: set[str]) -> bool:
+    """Has Spark end its executors on a host, and request others for them; reports whether there are some.
+
+    killExecutors would lower the number of executors that the application asks for.
+    """
+    known, found = names(host), False
     executors = sc._jsc.sc().statusStore().executorList(True)
     for i in range(executors.size()):
         executor = executors.apply(i)
         on, _, _ = executor.hostPort().rpartition(":")
-        if executor.id() == "driver" or known.isdisjoint(names(on)):
+        if executor.id() == "driver" or not same(known, names(on)):
+            continue
+        found = True
+        if executor.id() in replaced:
             continue
         if not sc._jsc.sc().killAndReplaceExecutor(executor.id()):
             raise RuntimeError(f"Spark does not replace its executor {executor.id()} on {host}")
-        replaced += 1
-    return replaced
+        replaced.add(executor.id())
+    return found
 
 
 def names(host: str) -> set[str]:
-    """Returns the names and addresses by which Spark and an agent may call the same host."""
+    """Returns the names and addresses by which Spark and an agent may call a host: see same."""
     host = host.strip("[]")
-    found = {host}
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:  # a name that this machine does not know
         addresses = set()
-    numeric = host in addresses
-    if not numeric:
-        found.add(host.partition(".")[0])
-    return found | {a for a in addresses if not a.startswith("127.") and a != "::1"}
+    return {host} | {a for a in addresses if not a.startswith("127.") and a != "::1"}
+
+
+def same(one: set[str], other: set[str]) -> bool:
+    """Reports whether names are of one host: they share one, or one is the other without its domain."""
+    return not one.isdisjoint(other) or any(_without_domain(a, b) or _without_domain(b, a) for a in one for b in other)
+
+
+def _without_domain(short: str, name: str) -> bool:
+    return "." not in short and ":" not in short and name.startswith(f"{short}.")

@@ -34,9 +34,10 @@ def hosts(order: Mapping[str, Any], executors: Mapping[str, int], slots: int) ->
     executors has the number of executors of each host, slots those of each executor; 0 if that is unknown.
     """
     free, placed = {}, {}
+    agents = [spark_lost.names(on) for on in order.get("placed", ())]
     for host, n in executors.items():
         names = spark_lost.names(host)
-        placed[host] = sum(not names.isdisjoint(spark_lost.names(on)) for on in order.get("placed", ()))
+        placed[host] = sum(spark_lost.same(names, on) for on in agents)
         free[host] = n * max(1, slots) - placed[host]
     return prefer(len(order["agents"]), free, placed, order.get("pack", False))
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Set
 from typing import Any
 
-from tfcluster import spark_connect, spark_errors, spark_gpus, spark_lost, spark_placement, spark_task
+from tfcluster import spark_connect, spark_gpus, spark_lost, spark_placement, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
@@ -43,6 +43,7 @@ class Session:
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._most = 0  # executors that Spark had at the same time
+        self._replaced: set[str] = set()  # executors on lost hosts
         self._shared = ""
         self._gpus = spark_gpus.Agents(spark)
         self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
@@ -212,7 +213,7 @@ class Session:
         remedy = f"ask for fewer executors, free or add workers, or raise {more}"
         return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
-    def _slots_classic(self, gpus: int) -> tuple[int, str]:
+    def _slots_classic(self, gpus: int = 0) -> tuple[int, str]:
         have = int(self._sc._jsc.sc().maxNumConcurrentTasks(self._gpus.known(gpus)))
         cores = "" if _in_driver(self._sc.master) else self.conf("spark.executor.cores", "")
         each = f" of {_count(int(cores), 'core')}" if cores else ""
@@ -232,19 +233,15 @@ class Session:
 
     def avoid(self, host: str) -> str:
         """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""
-        if self.connect:
-            return spark_lost.waits(self, host)
-        try:
-            self._most -= spark_lost.replace(self._sc, host)  # agents share the others rather than wait for these
-        except Exception as e:
-            return f"{spark_lost.waits(self, host)} ({spark_errors.words(e)})"
-        return ""
+        n, waits = spark_lost.avoid(self, host, self._replaced)
+        self._most -= n  # agents share the other executors rather than wait for these
+        return waits
 
     def other_hosts(self, host: str) -> list[str]:
         """Returns the hosts, other than this one, that have executors; none on Spark Connect, which does not tell."""
         names = spark_lost.names(host)
         hosts = {} if self.connect else self._executors()
-        return [other for other in sorted(hosts) if names.isdisjoint(spark_lost.names(other))]
+        return [other for other in sorted(hosts) if not spark_lost.same(names, spark_lost.names(other))]
 
     def lacks_executor(self) -> bool:
         """Reports whether Spark has fewer executors than before: another may come. True if unknown."""
@@ -323,7 +320,9 @@ class Session:
         folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
         jsc.setCallSite(stage)
         try:
-            hosts = spark_placement.hosts(order, self._executors(), self.slots_each())
+            executors = self._executors()
+            slots = self.slots_each() or self._slots_classic()[0] // max(1, sum(executors.values()))
+            hosts = spark_placement.hosts(order, executors, slots)
             data = spark_placement.located(jsc, self._sc._jvm, lines, hosts)
             data = data.pipe([os.path.join(folder, order["program"]), "spark-slot"])
             return [json.loads(line) for line in data.setName(stage).collect()]
