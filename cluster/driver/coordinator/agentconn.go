@@ -32,8 +32,8 @@ func (a *agentConn) hear(now time.Time, usual time.Duration) {
 	a.heard = now
 }
 
-// suddenPause is the time after a silence of an agent in which its messages may have waited, e.g. while the driver itself
-// was stopped.
+// suddenPause is the time after a silence of an agent in which its messages may have waited, e.g. while the driver
+// itself was stopped.
 const suddenPause = 10 * time.Second
 
 // spoke returns whether the agent was alive a moment ago: its last message is younger than

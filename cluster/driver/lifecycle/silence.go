@@ -38,7 +38,8 @@ func silenceCause(d time.Duration, hostAnswers bool) string {
 	return fmt.Sprintf("silent for %.0f s: %s", d.Seconds(), why)
 }
 
-// loseSilent marks the executor of a silent agent as lost, and then the others on its host whose agents are silent, too.
+// loseSilent marks the executor of a silent agent as lost, and then the others on its host whose
+// agents are silent, too.
 func (l *Machine) loseSilent(x *Executor) {
 	l.loseAsSilent(x)
 	for _, other := range l.execs {
