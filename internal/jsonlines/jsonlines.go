@@ -1,5 +1,6 @@
 // Package jsonlines exchanges messages that are one line of JSON each. The processes of tfcluster on one host speak so
-// over unix sockets; bytes or descriptors may follow a line. cluster/python/tfcluster has the peers in Python.
+// over unix sockets; bytes may follow a line, and descriptors may come with it. The same in Python is
+// cluster/python/tfcluster/jsonlines.py.
 package jsonlines
 
 import (

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import IO, Any
 
-from tfcluster import processes
+from tfcluster import jsonlines, processes
 from tfcluster.errors import ClusterError, raised
+from tfcluster.feed_link import FAULT
 from tfcluster.program import installed
 
 Answer = Callable[[str, Mapping[str, Any]], Any]
@@ -50,6 +51,7 @@ class Passed:
 
 _CONNECT = 10.0  # seconds
 _START = 30.0  # seconds until a started engine has its socket
+_LINE = 2 << 30  # bytes of one line from Go: a value with the results of all tasks
 
 _lock = threading.Lock()
 _sending = threading.Lock()  # one line at a time: several threads answer on a connection
@@ -178,15 +180,14 @@ def stop() -> None:
 
 def send(conn: socket.socket, message: Mapping[str, Any], files: Sequence[IO[bytes]] = ()) -> None:
     """Sends a message as one line, and passes files with it."""
-    line = json.dumps(message, default=str).encode() + b"\n"
+    line = jsonlines.encode(message, str)
     with _sending:
-        sent = socket.send_fds(conn, [line], [file.fileno() for file in files]) if files else 0
-        conn.sendall(line[sent:])
+        jsonlines.write(conn, line, [file.fileno() for file in files])
 
 
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
     """Yields each received message until the other side closes; calls woken() whenever wake is readable."""
-    held = bytearray()
+    received = jsonlines.Reader(_LINE, f"a message of tfcluster gate has more than {_LINE} bytes; {FAULT}")
     watched = select.poll()  # select.select refuses descriptors from 1024 on
     watched.register(conn, select.POLLIN)
     if wake is not None:
@@ -205,12 +206,8 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
             return
         if not data:
             return
-        held += data
-        if b"\n" not in data:
-            continue
-        *whole, rest = held.split(b"\n")
-        held = bytearray(rest)
-        for line in whole:
+        received.feed(data)
+        for line in received.lines():
             if line:
                 yield json.loads(line)
 
