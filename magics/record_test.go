@@ -107,6 +107,9 @@ func answer(reply, value any) error {
 	return json.Unmarshal(raw, reply)
 }
 
+// receive gives a content to a reply.
+func receive(reply any, name, text string) { reply.(bridge.Receiver).Receive(name, []byte(text)) }
+
 // fakePython answers from maps.
 type fakePython struct {
 	names map[string]string
@@ -135,14 +138,16 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 		if given["name"] != "main_fun" {
 			return &bridge.PythonError{Name: "UsageError", Text: fmt.Sprintf("the notebook has no name %s", given["name"])}
 		}
+		receive(reply, "pickle", "pickle")
+		receive(reply, "modules", "zip")
 		return answer(reply, map[string]any{
-			"pickle_b64": []byte("pickle"), "modules_b64": []byte("zip"), "qualname": "main_fun",
+			"qualname": "main_fun",
 			"captured": []any{map[string]any{"name": "x_train", "bytes": 120 << 20}},
 		})
 	case "args":
-		return answer(reply, map[string]any{"pickle_b64": []byte("args")})
+		receive(reply, "pickle", "args")
 	case "modules":
-		return answer(reply, map[string]any{"modules_b64": []byte("zip")})
+		receive(reply, "modules", "zip")
 	case "names":
 		*reply.(*[]string) = []string{"main_fun", "other"}
 	case "cwd":

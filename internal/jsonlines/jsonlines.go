@@ -1,14 +1,17 @@
 // Package jsonlines exchanges messages that are one line of JSON each. The processes of tfcluster on one host speak so
-// over unix sockets; bytes or descriptors may follow a line. cluster/python/tfcluster has the peers in Python.
+// over unix sockets; bytes may follow a line, and descriptors may come with it. The same in Python is
+// cluster/python/tfcluster/jsonlines.py.
 package jsonlines
 
 import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,12 +30,21 @@ type Reader struct {
 	in       *bufio.Reader
 	limit    int
 	line     []byte
-	skipping bool // the rest of a line that is too long
+	skipping bool      // the rest of a line that is too long
+	passed   *receiver // nil: the connection passes no files
 }
 
 // NewReader returns a Reader of lines of up to limit bytes.
 func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{in: bufio.NewReaderSize(r, min(limit, 64<<10)), limit: limit}
+}
+
+// NewFileReader returns a Reader of lines of up to limit bytes, and of the files that come with them: see Take.
+func NewFileReader(conn *net.UnixConn, limit int) *Reader {
+	passed := &receiver{conn: conn}
+	r := NewReader(passed, limit)
+	r.passed = passed
+	return r
 }
 
 // Next returns the next line without its end; it is valid until the next call. As soon as a line exceeds the limit Next
@@ -71,6 +83,59 @@ func (r *Reader) Decode(v any) error {
 
 // Read reads bytes that follow a line.
 func (r *Reader) Read(p []byte) (int, error) { return r.in.Read(p) }
+
+// Take returns the next n files that were passed; the caller closes them. Files come no later than the line with which
+// they were passed, in the order of lines: call Take for each line that has files. If fewer have come, Take closes
+// them, because nothing shows which lines they belong to.
+func (r *Reader) Take(n int) ([]*os.File, error) {
+	var held []*os.File
+	if r.passed != nil {
+		held = r.passed.files
+	}
+	if n > len(held) {
+		r.Close()
+		return nil, fmt.Errorf("a line came with %d descriptors instead of %d", len(held), n)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	r.passed.files = slices.Clone(held[n:])
+	return held[:n:n], nil
+}
+
+// Close closes the files that nobody took. It leaves the connection open.
+func (r *Reader) Close() {
+	if r.passed == nil {
+		return
+	}
+	for _, f := range r.passed.files {
+		_ = f.Close() // nothing was written to it
+	}
+	r.passed.files = nil
+}
+
+// maxHeld is the largest number of files that wait for their lines.
+const maxHeld = 64
+
+// receiver reads from a connection, and keeps the files that come with the bytes.
+type receiver struct {
+	conn  *net.UnixConn
+	files []*os.File
+}
+
+// Read implements io.Reader.
+func (r *receiver) Read(p []byte) (int, error) {
+	n, files, err := unixsock.Receive(r.conn, p)
+	n = max(n, 0) // ReadMsgUnix returns -1 with some errors
+	r.files = append(r.files, files...)
+	switch {
+	case errors.Is(err, io.EOF):
+		return n, io.EOF // ReadMsgUnix wraps it
+	case err == nil && len(r.files) > maxHeld:
+		return n, errtext.Fault("%d descriptors came that no line has", len(r.files))
+	}
+	return n, err
+}
 
 // Writer writes messages. It is safe for concurrent use.
 type Writer struct {

@@ -3,6 +3,7 @@ package jsonlines
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -98,6 +99,88 @@ func TestFiles(t *testing.T) {
 	if err := errors.Join(r.Decode(&m), func() error { _, err := io.ReadFull(r, body); return err }()); err != nil ||
 		m.Op != "body" || string(body) != "12345" {
 		t.Errorf("%+v %q: %v", m, body, err)
+	}
+}
+
+// TestTake: files come with their lines, also where several lines are read at once; those that nobody took are closed.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	a, b, err := unixsock.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	w := NewWriter(a, time.Second)
+	one := []*os.File{write}
+	sent := []struct {
+		op    string
+		files []*os.File
+	}{{"none", nil}, {"two", []*os.File{read, write}}, {"one", one}, {"missing", nil}, {"more", one}}
+	for _, m := range sent {
+		if err := w.Write(message{Op: m.op}, m.files...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = a.Close()
+	_ = write.Close()
+	r := NewFileReader(b, 100)
+	wants := []struct {
+		op    string
+		files int
+		fails bool
+	}{{"none", 0, false}, {"two", 2, false}, {"one", 1, false}, {"missing", 2, true}, {"more", 0, false}}
+	for _, want := range wants {
+		var m message
+		if err := r.Decode(&m); err != nil || m.Op != want.op {
+			t.Fatalf("%s: %+v %v", want.op, m, err)
+		}
+		files, err := r.Take(want.files)
+		if (err != nil) != want.fails || err == nil && len(files) != want.files {
+			t.Errorf("%s: %d files: %v", want.op, len(files), err)
+		}
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("the end: %v", err)
+	}
+	r.Close()
+	if err := read.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(read); err != nil { // ends when no descriptor of write is open
+		t.Errorf("a descriptor stays open: %v", err)
+	}
+}
+
+// TestTooManyFiles: a reader does not keep any number of files that no line has.
+func TestTooManyFiles(t *testing.T) {
+	t.Parallel()
+	a, b, err := unixsock.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	defer b.Close()
+	w, r := NewWriter(a, time.Second), NewFileReader(b, 100)
+	defer r.Close()
+	for range maxHeld + 1 {
+		if err := w.Write(message{Op: "x"}, os.Stdin); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = r.Next()
+	if !strings.Contains(fmt.Sprint(err), "no line has") {
+		t.Errorf("%d files: %v", maxHeld+1, err)
 	}
 }
 

@@ -133,16 +133,18 @@ type gateMessage struct {
 	Cursor  int             `json:"cursor"`
 	Cluster string          `json:"cluster"`
 	Count   int             `json:"count"` // the n of In[n]; 0: none
+	passed
 }
 
-// maxMessage bounds a line from Python, in bytes: a program with its values, pickled.
+// maxMessage bounds a line from Python, in bytes, and its contents: a program with its values, pickled.
 const maxMessage = 2 << 30
 
 // helloTimeout is the time that a connection has for its first line.
 const helloTimeout = 10 * time.Second
 
 func (g *Gate) serve(conn net.Conn) {
-	in := jsonlines.NewReader(conn, maxMessage)
+	in := jsonlines.NewFileReader(conn.(*net.UnixConn), maxMessage)
+	defer in.Close()
 	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return
 	}
@@ -296,6 +298,11 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 		c.mu.Lock()
 		delete(c.waiting, id)
 		c.mu.Unlock()
+		select {
+		case m := <-answer: // it came when ctx had ended
+			m.close()
+		default:
+		}
 	}()
 	if err := c.send(map[string]any{"op": "call", "id": id, "fn": fn, "args": args}); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrNoPython)
@@ -304,6 +311,7 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case m := <-answer:
+		defer m.close()
 		switch {
 		case m == nil:
 			return ErrNoPython
@@ -312,7 +320,11 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 		case reply == nil:
 			return nil
 		}
-		if err := json.Unmarshal(m.Value, reply); err != nil {
+		err := json.Unmarshal(m.Value, reply)
+		if err == nil {
+			err = m.hand(reply)
+		}
+		if err != nil {
 			return errtext.Fault("read the answer of the notebook's Python to %s: %w", fn, err)
 		}
 		return nil
@@ -329,6 +341,10 @@ func (c *caller) listen(in *jsonlines.Reader, interrupted func()) {
 		}
 		switch m.Op {
 		case "reply":
+			if tooLong(m.Contents, maxMessage) {
+				return // as after a line that is too long
+			}
+			m.files, m.lost = in.Take(len(m.Contents))
 			c.replied(&m)
 		case "interrupt":
 			interrupted()
@@ -342,7 +358,9 @@ func (c *caller) replied(m *gateMessage) {
 	if ch := c.waiting[m.ID]; ch != nil {
 		ch <- m // has capacity 1; an id gets one answer
 		delete(c.waiting, m.ID)
+		return
 	}
+	m.close()
 }
 
 // gone wakes all calls that wait, after the connection has ended.

@@ -27,12 +27,26 @@ const (
 
 // pickled is the shim's answer to "program" and "args".
 type pickled struct {
-	Pickle   []byte    `json:"pickle_b64"`
-	Modules  []byte    `json:"modules_b64"`
 	Captured []capture `json:"captured"`
 	Module   string    `json:"module"`
 	Qualname string    `json:"qualname"`
+
+	pickle, modules []byte // nil: the answer has none
 }
+
+// Receive implements bridge.Receiver.
+func (p *pickled) Receive(name string, data []byte) {
+	switch name {
+	case "pickle":
+		p.pickle = data
+	case "modules":
+		p.modules = data
+	}
+}
+
+// errOtherShim is the error of an answer in the form of another version, without contents.
+var errOtherShim = errors.New("the notebook's Python has loaded another version of the package tfcluster: " +
+	"restart the kernel; if that does not help, install the same version there")
 
 // capture is a global variable that is pickled with a program.
 type capture struct {
@@ -79,10 +93,14 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 	p.Words = inv.Words
 	if name := inv.Text("args"); name != "" {
 		var args pickled
-		if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "args", map[string]any{"name": name}, &args); err != nil {
+		err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "args", map[string]any{"name": name}, &args)
+		if err == nil && args.pickle == nil {
+			err = errOtherShim
+		}
+		if err != nil {
 			return nil, inv.cannot("take --args "+name, err)
 		}
-		p.Args = blob(args.Pickle)
+		p.Args = blob(args.pickle)
 	}
 	return p, nil
 }
@@ -154,17 +172,25 @@ func (inv *invocation) modules(ctx context.Context, p *clusterpb.Program, source
 	}
 	var got pickled
 	args := map[string]any{"source": source, "path": path, "py_files": pyFiles, "max_bytes": maxProgram}
-	if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "modules", args, &got); err != nil {
+	err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "modules", args, &got)
+	if err == nil && got.modules == nil {
+		err = errOtherShim
+	}
+	if err != nil {
 		return inv.cannot("collect the modules of "+p.GetName(), err)
 	}
-	p.Modules = blob(got.Modules)
+	p.Modules = blob(got.modules)
 	return nil
 }
 
 func (inv *invocation) function(ctx context.Context, pyFiles []string) (*clusterpb.Program, error) {
 	var got pickled
 	args := map[string]any{"name": inv.Program, "py_files": pyFiles, "max_bytes": maxProgram, "big": bigCapture}
-	if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "program", args, &got); err != nil {
+	err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "program", args, &got)
+	if err == nil && (got.pickle == nil || got.modules == nil) {
+		err = errOtherShim
+	}
+	if err != nil {
 		return nil, inv.cannot("take "+inv.Program, err)
 	}
 	for _, c := range got.Captured {
@@ -173,7 +199,7 @@ func (inv *invocation) function(ctx context.Context, pyFiles []string) (*cluster
 	}
 	name := cmp.Or(got.Qualname, inv.Program)
 	return &clusterpb.Program{
-		Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules),
+		Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.pickle), Modules: blob(got.modules),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import types
@@ -18,7 +19,7 @@ from typing import IO, Any
 
 import pytest
 
-from tfcluster import feed_frame, feed_link, feed_predict, feed_source
+from tfcluster import feed_frame, feed_link, feed_predict, feed_source, feed_spark, jsonlines
 
 pa = pytest.importorskip("pyarrow")
 
@@ -132,6 +133,39 @@ def test_feeds_overlap() -> None:
 
     feed_frame.SparkFrame(Frame(job), {}).read({}, 0)
     assert whole == [True]
+
+
+EXECUTOR = """
+import pickle, sys
+link = pickle.load(sys.stdin.buffer)(sys.argv[1])
+link.send("hello", name="ü")
+assert link.receive()["size"] == 3
+print(link._received.files.popleft() > 2, [name for name in sys.modules if name.startswith("tfcluster")])
+"""
+
+
+def test_a_link_travels_whole(tmp_path: pathlib.Path) -> None:
+    """An executor of Spark has no package tfcluster: a connection to a holder works there without it."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="missing: pyspark")
+    feed_spark.whole(feed_source)
+    path = str(tmp_path / "holder.sock")
+    with socket.socket(socket.AF_UNIX) as listener, open("/dev/null", "rb") as file:
+        listener.bind(path)
+        listener.listen()
+        executor = subprocess.Popen(
+            [sys.executable, "-I", "-c", EXECUTOR, path], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert executor.stdin
+        executor.stdin.write(cloudpickle.dumps(feed_link.Link))
+        executor.stdin.close()
+        listener.settimeout(60)
+        conn, _ = listener.accept()
+        with conn, conn.makefile("rb") as lines:
+            assert json.loads(lines.readline()) == {"op": "hello", "name": "ü"}
+            jsonlines.write(conn, jsonlines.encode({"op": "memory", "size": 3}), [file.fileno()])
+            assert executor.stdout and executor.stdout.read() == b"True []\n"
+        assert executor.wait(60) == 0
+        executor.stdout.close()
 
 
 def test_a_python_that_spark_took_away() -> None:

@@ -111,7 +111,7 @@ def test_api(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
             )
             assert got["value"]["qualname"] == "train"
             got = exchange(answered=True, op="call", id=2, fn="args", args={"name": "args"})
-            assert got["value"]["pickle_b64"]
+            assert [content["name"] for content in got["contents"]] == ["pickle"]
             got = exchange(answered=True, op="call", id=3, fn="eval", args={"expr": "nope"})
             assert got["ename"] == "NameError"
         value = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import linecache
 import os
@@ -223,7 +222,7 @@ def test_objects() -> None:
     assert objects("names", {}) == ["main_fun"]
     assert objects("cwd", {}) == os.getcwd()
     got = objects("program", {"name": "main_fun", "max_bytes": 1 << 20, "big": BIG})
-    assert got["qualname"] == "main_fun" and base64.b64decode(got["pickle_b64"])
+    assert got.value["qualname"] == "main_fun" and got.contents["pickle"]
     for name, word in {"nope": "run the cell that defines it", "x": "not a function but a float"}.items():
         with pytest.raises(UsageError, match=word):
             objects("program", {"name": name, "max_bytes": 1, "big": 1})

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tfcluster import feed_link, frontend, gate, values
+from tfcluster import feed_link, frontend, gate, jsonlines, values
 
 
 def test_history_converts_to_a_data_frame() -> None:
@@ -67,7 +67,7 @@ def test_many_open_files() -> None:
             theirs.sendall(b'{"op": "done"}\n')
             assert next(gate.lines(high)) == {"op": "done"}
             link = feed_link.Link.__new__(feed_link.Link)
-            link._received, link._socket = bytearray(), high
+            link._received, link._socket = jsonlines.Reader(100, ""), high
             assert not link.waits()
             theirs.sendall(b"\n")
             assert link.waits()

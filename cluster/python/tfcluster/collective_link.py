@@ -33,7 +33,7 @@ class GroupLink(Link):
         if not self.joined:
             super()._more()
         elif data := self._socket.recv(4096):  # half the time of a read that takes descriptors
-            self._received += data
+            self._received.feed(data)
         else:
             raise EOFError
 

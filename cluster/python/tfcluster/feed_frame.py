@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcluster import feed_arrow, feed_data, feed_link, feed_source, feed_spark, feed_tables, spark_gpus
+from tfcluster import feed_arrow, feed_data, feed_source, feed_spark, feed_tables, spark_gpus
 from tfcluster.errors import UsageError
 
 
@@ -49,7 +49,7 @@ class SparkFrame(feed_data.Source):
         self._profile = spark_gpus.for_feed(frame.sparkSession)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        feed_spark.whole(feed_link, feed_arrow, feed_source)
+        feed_spark.whole(feed_arrow, feed_source)
         stage = feed_source.spark_stage(dict(order), epoch, self.columns)
         staged = feed_spark.mapped(self._frame, stage, feed_source.SPARK_SCHEMA, self._profile)
         rows, self.nan = feed_spark.summed(self._collect(staged, epoch))

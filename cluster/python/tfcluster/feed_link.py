@@ -1,7 +1,7 @@
 """The socket and the memory of a feed: see package cluster/agent/feed for the messages.
 
-Spark's executors have no package tfcluster: this module is pickled by value, and imports the standard library
-and pyarrow alone.
+Spark's executors have no package tfcluster: this module is pickled by value, and imports the standard library,
+pyarrow and jsonlines alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from tfcluster.jsonlines import Reader, TooLong, encode, write
+
 FAULT = "this is a fault of tfcluster: report it with the output of %tfcluster doctor"
 """The end of an error that only tfcluster itself can cause; the same as in package internal/errtext."""
 
 _HELLO = 10.0  # seconds for a socket that exists to take the connection
 _CHUNK = 1 << 16
+_LINE = 64 << 20  # bytes of one line from a holder or an agent
 _WHY = "it has ended, or it did not accept this program; its log says why"
 
 
@@ -40,8 +43,7 @@ class Link:
     _peer = "the process of tfcluster on this executor (its agent)"
 
     def __init__(self, place: Any) -> None:
-        self._received = bytearray()
-        self._files: deque[int] = deque()
+        self._received = Reader(_LINE, f"a message of {self._peer} has more than {_LINE} bytes; {FAULT}")
         self._outbox: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._socket = self._connected(place)
@@ -60,18 +62,17 @@ class Link:
     def _more(self) -> None:
         """Reads from the socket once."""
         data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
-        self._files.extend(files)
+        self._received.feed(data, files)
         if flags & socket.MSG_CTRUNC:
             raise Stopped(
                 "descriptors of shared memory were lost: this process has too many open files: raise ulimit -n"
             )
         if not data:
             raise EOFError
-        self._received += data
 
     def send(self, op: str, **fields: Any) -> None:
         """Sends a message."""
-        self.send_line(json.dumps({"op": op, **fields}).encode() + b"\n")
+        self.send_line(encode({"op": op, **fields}))
 
     def send_line(self, line: bytes) -> None:
         """Sends a line of JSON and what follows it. Where another call is sending, that call sends it."""
@@ -79,7 +80,7 @@ class Link:
         while self._outbox and self._sending.acquire(blocking=False):
             try:
                 while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
+                    write(self._socket, self._outbox.popleft())
             except OSError:
                 self._outbox.clear()  # the next read reports that the connection is lost
             finally:
@@ -87,10 +88,11 @@ class Link:
 
     def receive(self) -> dict[str, Any]:
         """Waits for the next message; Stopped if the holder takes no more or the connection is lost."""
-        while (at := self._received.find(b"\n")) < 0:
-            self._wait()
-        line = bytes(self._received[:at])
-        del self._received[: at + 1]
+        try:
+            while (line := self._received.line()) is None:
+                self._wait()
+        except TooLong as e:
+            raise Stopped(str(e)) from None
         message: dict[str, Any] = json.loads(line)
         if message["op"] == "stop":
             raise Stopped(str(message.get("reason") or ""))
@@ -109,11 +111,11 @@ class Link:
         """Reports whether receive would return at once."""
         arrived = select.poll()  # select.select refuses descriptors from 1024 on
         arrived.register(self._socket, select.POLLIN)
-        return b"\n" in self._received or bool(arrived.poll(0))
+        return self._received.has_line() or bool(arrived.poll(0))
 
     def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
         """Maps the memory from the descriptor that came with a message."""
-        fd = self._files.popleft()
+        fd = self._received.files.popleft()
         try:
             return Memory(fd, int(message["size"]), int(message["slots"]), writable)
         finally:
@@ -124,8 +126,7 @@ class Link:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        while self._files:
-            os.close(self._files.popleft())
+        self._received.close()
 
 
 class Memory:
@@ -178,11 +179,11 @@ class Carried(Link):
         data = self._socket.recv(_CHUNK)
         if not data:
             raise EOFError
-        self._received += data
+        self._received.feed(data)
 
     def send(self, op: str, **fields: Any) -> None:
         """Sends a message; the content of the slot follows "put", before any other thread's message."""
-        line = json.dumps({"op": op, **fields}).encode() + b"\n"
+        line = encode({"op": op, **fields})
         if op == "put" and self._slots is not None:
             line = b"".join((line, self._slots.slot(0)[: fields["bytes"]]))
         self.send_line(line)
@@ -196,11 +197,9 @@ class Carried(Link):
         self.send("fetch", slot=slot)
         while (message := super().receive())["op"] != "bytes":
             self._inbox.append(message)
-        while len(self._received) < message["bytes"]:
+        while (body := self._received.body(message["bytes"])) is None:
             self._wait()
-        body = bytes(self._received[: message["bytes"]])
-        del self._received[: message["bytes"]]
-        return memoryview(body)
+        return memoryview(body).toreadonly()
 
     def waits(self) -> bool:
         """Reports whether receive would return at once."""
@@ -208,7 +207,7 @@ class Carried(Link):
 
         self._socket.settimeout(0)
         try:  # a socket of TLS may have received a record without data
-            while not self._inbox and b"\n" not in self._received:
+            while not self._inbox and not self._received.has_line():
                 self._more()
         except ssl.SSLWantReadError:
             return False

@@ -278,7 +278,7 @@ class SparkPredictions(feed_data.Source):
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-        feed_spark.whole(feed_link, feed_arrow, feed_source, feed_predict)
+        feed_spark.whole(feed_arrow, feed_source, feed_predict)
         kept = (self._frame.schema[str(n)] for n in self._stage.keep)
         fields = [StructField(f.name, f.dataType, True) for f in kept]  # NULL in the row of STATUS
         schema = StructType([StructField(feed_predict.STATUS, StringType()), *fields])

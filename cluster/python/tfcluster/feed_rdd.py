@@ -12,7 +12,6 @@ from typing import Any
 from tfcluster import (
     feed_arrow,
     feed_data,
-    feed_link,
     feed_records,
     feed_source,
     feed_spark,
@@ -66,7 +65,7 @@ class SparkRdd(feed_data.Source):
         return form._replace(names=names, keys=tuple(form.keys[n] for n in at), types=tuple(form.types[n] for n in at))
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        feed_spark.whole(feed_link, feed_arrow, feed_values, feed_source, feed_records)
+        feed_spark.whole(feed_arrow, feed_values, feed_source, feed_records)
         staged = self._rdd.mapPartitionsWithIndex(feed_records.rdd_stage(dict(order), epoch, self._form))
         name = f"tfcluster: feed, epoch {epoch + 1}"
         with feed_spark.jobs(self._rdd.context, self._group, name), _pythons_error():

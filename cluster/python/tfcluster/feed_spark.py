@@ -9,19 +9,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tfcluster import feed_link
+from tfcluster import feed_link, jsonlines
 from tfcluster.feed_source import Refused
 
 
 def whole(*modules: Any) -> None:
-    """Makes Spark pickle functions with their modules, which its tasks do not have.
+    """Makes Spark pickle functions with their modules, and feed_link with its own; its tasks have no tfcluster.
 
     The modules stay registered: a feed that was given up ends while the next one is pickled, and Spark
     Connect pickles the functions of a DataFrame whenever it is used.
     """
     from pyspark import cloudpickle
 
-    for module in modules:
+    for module in (jsonlines, feed_link, *modules):
         cloudpickle.register_pickle_by_value(module)
 
 

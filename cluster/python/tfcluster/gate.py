@@ -17,12 +17,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
+from tfcluster import jsonlines, processes
 from tfcluster.errors import ClusterError, raised
+from tfcluster.feed_link import FAULT
 from tfcluster.program import installed
 
 Answer = Callable[[str, Mapping[str, Any]], Any]
@@ -35,8 +38,20 @@ class Later:
         self.begin = begin
 
 
+class Passed:
+    """A value with contents: bytes that are passed beside the line, each in a file in memory.
+
+    In the line they would be in memory several times.
+    """
+
+    def __init__(self, value: Any, **contents: bytes) -> None:
+        self.value = value
+        self.contents = contents
+
+
 _CONNECT = 10.0  # seconds
 _START = 30.0  # seconds until a started engine has its socket
+_LINE = 2 << 30  # bytes of one line from Go: a value with the results of all tasks
 
 _lock = threading.Lock()
 _sending = threading.Lock()  # one line at a time: several threads answer on a connection
@@ -163,16 +178,16 @@ def stop() -> None:
         engine.wait()
 
 
-def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
-    """Sends a message as one line."""
-    line = json.dumps(message, default=str).encode() + b"\n"
+def send(conn: socket.socket, message: Mapping[str, Any], files: Sequence[IO[bytes]] = ()) -> None:
+    """Sends a message as one line, and passes files with it."""
+    line = jsonlines.encode(message, str)
     with _sending:
-        conn.sendall(line)
+        jsonlines.write(conn, line, [file.fileno() for file in files])
 
 
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
     """Yields each received message until the other side closes; calls woken() whenever wake is readable."""
-    held = bytearray()
+    received = jsonlines.Reader(_LINE, f"a message of tfcluster gate has more than {_LINE} bytes; {FAULT}")
     watched = select.poll()  # select.select refuses descriptors from 1024 on
     watched.register(conn, select.POLLIN)
     if wake is not None:
@@ -191,12 +206,8 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
             return
         if not data:
             return
-        held += data
-        if b"\n" not in data:
-            continue
-        *whole, rest = held.split(b"\n")
-        held = bytearray(rest)
-        for line in whole:
+        received.feed(data)
+        for line in received.lines():
             if line:
                 yield json.loads(line)
 
@@ -204,19 +215,44 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
     """Answers one call from Go. If Go no longer waits, the answer is dropped: Go's next message says why."""
 
-    def reply(**fields: Any) -> None:
+    def reply(files: Sequence[IO[bytes]] = (), **fields: Any) -> None:
         with contextlib.suppress(OSError):
-            send(conn, {"op": "reply", "id": message["id"], **fields})
+            send(conn, {"op": "reply", "id": message["id"], **fields}, files)
 
+    with contextlib.ExitStack() as opened:
+        files: list[IO[bytes]] = []
+        try:
+            value = how(str(message["fn"]), message.get("args") or {})
+            if isinstance(value, Later):
+                value.begin(lambda later: reply(value=later))
+                return
+            fields = {"value": value}
+            if isinstance(value, Passed):
+                sizes = [{"name": name, "bytes": len(content)} for name, content in value.contents.items()]
+                files += [opened.enter_context(_file(content)) for content in value.contents.values()]
+                fields = {"value": value.value, "contents": sizes}
+                value.contents.clear()  # the files have them
+        except BaseException as e:
+            reply(ename=type(e).__name__, error=str(e).strip() or type(e).__name__)
+        else:
+            reply(files, **fields)
+
+
+def _file(content: bytes) -> IO[bytes]:
+    """Returns a file with the whole content: in memory, on disk where glibc is older than 2.27."""
+    file: IO[bytes]
     try:
-        value = how(str(message["fn"]), message.get("args") or {})
-        if isinstance(value, Later):
-            value.begin(lambda later: reply(value=later))
-            return
-    except BaseException as e:
-        reply(ename=type(e).__name__, error=str(e).strip() or type(e).__name__)
-    else:
-        reply(value=value)
+        file = os.fdopen(processes.memory_file("tfcluster-content"), "wb")
+    except OSError:
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        file.write(content)
+        file.flush()
+    except BaseException:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise
+    return file
 
 
 def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import keyword
 import os
@@ -83,7 +82,7 @@ class Objects:
             value = {"r": repr, "s": str, "a": ascii}[match[2]](value)
         return format(value, match[3] or "")
 
-    def do_program(self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None) -> dict[str, Any]:
+    def do_program(self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None) -> gate.Passed:
         """Returns a pickled function with the modules that it imports."""
         try:
             function = self._find(name)
@@ -97,30 +96,29 @@ class Objects:
         pickled, captured = shipping.pickle_program(function, label, max_bytes, big)
         modules = shipping.modules_of_function(function, os.getcwd(), py_files or ())
         _bound(name, len(pickled) + len(modules), max_bytes)
-        return {
+        described = {
             "kind": "function",
-            "pickle_b64": _text(pickled),
-            "modules_b64": _text(modules),
             "captured": [{"name": n, "bytes": size} for n, size in captured],
             "module": getattr(function, "__module__", "") or "",
             "qualname": getattr(function, "__name__", "") or "",
         }
+        return gate.Passed(described, pickle=pickled, modules=modules)
 
     def do_modules(
         self, max_bytes: int, source: str = "", path: str = "", py_files: list[str] | None = None
-    ) -> dict[str, Any]:
+    ) -> gate.Passed:
         """Returns the modules that a script or cell imports."""
         modules = shipping.modules_of_source(source, path, os.getcwd(), py_files or ())
         _bound(path or "the cell", len(modules), max_bytes)
-        return {"modules_b64": _text(modules)}
+        return gate.Passed({}, modules=modules)
 
-    def do_args(self, name: str) -> dict[str, Any]:
+    def do_args(self, name: str) -> gate.Passed:
         """Returns a pickled object."""
         try:
             value = self._find(name)
         except KeyError:
             raise UsageError(f"--args: the notebook has no name {name}: run the cell that makes it") from None
-        return {"pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))}
+        return gate.Passed({}, pickle=shipping.pickle_value(value, name if name not in self._given else "args"))
 
     def do_names(self) -> list[str]:
         """Returns the names of the notebook's functions, for completion."""
@@ -269,10 +267,6 @@ def _bound(what: str, size: int, most: int) -> None:
             f"{what} has {size >> 20} MB with the objects that it uses, more than {most >> 20}: load data in the "
             "program instead"
         )
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _a(value: Any) -> str:

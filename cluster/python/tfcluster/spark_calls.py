@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
+
+from tfcluster import jsonlines
 
 
 class Launch:
@@ -46,10 +47,10 @@ class Driver:
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Sends a message to the driver, if it is connected."""
-        data = json.dumps(message, default=str).encode() + b"\n"
+        line = jsonlines.encode(message, str)
         with self._lock:
             try:
-                self._conn.sendall(data)
+                jsonlines.write(self._conn, line)
             except OSError:  # after half a line nothing can be sent
                 self.hang_up()
 

@@ -21,7 +21,6 @@ if a fork would behave differently (see Zygote.why_fresh).
 from __future__ import annotations
 
 import argparse
-import array
 import contextlib
 import errno
 import gc
@@ -34,10 +33,9 @@ import struct
 import sys
 import threading
 import time
-from collections import deque
 from typing import Any
 
-from tfcluster import manifest, processes
+from tfcluster import jsonlines, manifest, processes
 from tfcluster.feed_link import FAULT
 from tfcluster.forked import become_task
 from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidia_open, one_line
@@ -88,15 +86,14 @@ class Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.received = bytearray()
-        self.fds: deque[int] = deque()
+        self.received = jsonlines.Reader(
+            MAX_REQUEST, f"a request of the agent has more than {MAX_REQUEST} bytes; {FAULT}"
+        )
         self.unsent = bytearray()
         self.pids: dict[str, int] = {}  # of each spawned task that was not dropped
 
     def close(self) -> None:
-        for fd in self.fds:
-            os.close(fd)
-        self.fds.clear()
+        self.received.close()
         self.socket.close()
 
 
@@ -222,26 +219,15 @@ class Zygote:
             self._drop(connection)
 
     def _receive(self, connection: Connection) -> bool:
-        fds = array.array("i")
         try:
-            data, ancillary, _, _ = connection.socket.recvmsg(1 << 16, socket.CMSG_SPACE(16 * fds.itemsize))
+            data, fds, _, _ = socket.recv_fds(connection.socket, 1 << 16, 16, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return True
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        connection.fds.extend(fds)
+        connection.received.feed(data, fds)
         if not data:
             return False
-        connection.received += data
-        while (end := connection.received.find(b"\n")) >= 0:
-            line = bytes(connection.received[:end])
-            del connection.received[: end + 1]
+        for line in connection.received.lines():
             self._request(connection, json.loads(line))
-        if len(connection.received) > MAX_REQUEST:
-            raise ValueError(f"a request of the agent has more than {MAX_REQUEST} bytes; {FAULT}")
         return True
 
     def _request(self, connection: Connection, request: dict[str, Any]) -> None:
@@ -267,7 +253,7 @@ class Zygote:
         connection.close()
 
     def _send(self, connection: Connection, message: dict[str, Any]) -> None:
-        connection.unsent += json.dumps(message).encode() + b"\n"
+        connection.unsent += jsonlines.encode(message)
         with contextlib.suppress(OSError):  # a closed connection is noticed by reading
             self._flush(connection)
 
@@ -295,9 +281,9 @@ class Zygote:
 
     def _spawn(self, connection: Connection, request: dict[str, Any]) -> None:
         name = str(request["id"])
-        if len(connection.fds) < 3:
+        if len(connection.received.files) < 3:
             raise ValueError(f"spawn {name}: its three descriptors did not come with it; {FAULT}")
-        fds = [connection.fds.popleft() for _ in range(3)]
+        fds = [connection.received.files.popleft() for _ in range(3)]
         try:
             if self._greeting is None:
                 raise OSError(errno.EAGAIN, "this Python has not imported TensorFlow yet")
