@@ -40,7 +40,9 @@ type fakeCluster struct {
 	why       *clusterpb.WhyReply
 	detached  bool
 	clients   int
-	statuses  int // calls of Status
+	statuses  int           // calls of Status
+	leave     chan struct{} // ends the streams of Hold; nil: they end with their clients
+	stuck     bool          // start never answers
 	failStart *clusterpb.Failure
 	gone      error                      // of every call
 	lost      func(f *fakeCluster) error // ends follow and logs -f once, f locked; nil: not
@@ -86,12 +88,17 @@ func (f *fakeCluster) Reserve(_ *clusterpb.ReserveRequest,
 func (f *fakeCluster) Hold(s grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
 	f.mu.Lock()
 	f.clients++
+	leave := f.leave
 	f.mu.Unlock()
-	<-s.Context().Done()
+	err := s.Send(&clusterpb.HoldUpdate{})
+	select {
+	case <-s.Context().Done():
+	case <-leave:
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clients--
-	return nil
+	return err
 }
 
 func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
@@ -120,8 +127,12 @@ func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingS
 		run.Tasks = append(run.Tasks, &clusterpb.TaskStatus{Task: t.String(), State: "running", Host: "host0"})
 	}
 	f.run = run
-	failure := f.failStart
+	failure, stuck := f.failStart, f.stuck
 	f.mu.Unlock()
+	if stuck {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
 	if failure != nil {
 		failed := proto.CloneOf(run)
 		failed.State, failed.Failure = "failed", failure

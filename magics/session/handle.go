@@ -26,6 +26,7 @@ type Handle struct {
 	drop      context.CancelFunc
 	held      atomic.Bool
 	open      func() // opens the presence stream
+	presence  presence
 }
 
 func closeClient(c clusterpb.ControlClient) {
@@ -92,7 +93,21 @@ func (m *Handle) History(ctx context.Context, all bool) ([]*clusterpb.RunStatus,
 func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
-	return m.Client.Status(ctx, &clusterpb.StatusRequest{})
+	stream, _ := m.presence.current()
+	st, err := m.Client.Status(ctx, &clusterpb.StatusRequest{})
+	if err == nil {
+		m.presence.keep(stream, st)
+	}
+	return st, err
+}
+
+// Reserved returns the status of a time since which the driver is the same process: its name, its request and its
+// version are true. It asks the driver only if it knows none.
+func (m *Handle) Reserved(ctx context.Context) (*clusterpb.ClusterStatus, error) {
+	if _, st := m.presence.current(); st != nil {
+		return st, nil
+	}
+	return m.Status(ctx)
 }
 
 func (m *Handle) close() {
@@ -110,14 +125,3 @@ func (m *Handle) Hold() {
 
 // Held reports whether Hold was called.
 func (m *Handle) Held() bool { return m.held.Load() }
-
-// hold keeps the presence stream open until ctx or the driver ends.
-func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
-	stream, err := client.Hold(ctx)
-	if err == nil {
-		err = stream.Send(&clusterpb.HoldRequest{Client: who})
-	}
-	for err == nil { // the next call returns the reason
-		_, err = stream.Recv()
-	}
-}

@@ -148,7 +148,7 @@ func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *
 func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
 	m := &Handle{Name: name, Client: client, State: s, owned: owned, drop: drop}
-	m.open = func() { s.holds.Go(func() { hold(ctx, client, s.Options.Client) }) }
+	m.open = func() { s.holds.Go(func() { m.hold(ctx, s.Options.Client) }) }
 	s.mu.Lock()
 	old := s.clusters[name]
 	s.clusters[name] = m

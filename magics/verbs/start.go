@@ -83,7 +83,7 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	m.Hold()
-	st, err := m.Status(ctx)
+	st, err := m.Reserved(ctx)
 	if err != nil {
 		return nil, m.Explain(err)
 	}
@@ -215,13 +215,22 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 	defer cancel()
 	var run *clusterpb.RunStatus
 	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
+	quiet := session.NewSilence(inv.session.Options.Patience)
 	for {
 		select {
+		case <-quiet.Timer.C:
+			quiet.Ask(ctx, m)
+		case err := <-quiet.Answers:
+			if run == nil && session.FateOf(err) == session.Silent { // it has not begun a run
+				return nil, err
+			}
+			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
 			if err := broken.interrupt(run.GetId()); err != nil {
 				return nil, err
 			}
 		case u := <-updates:
+			quiet.Heard(inv.out)
 			if errors.Is(u.Err, io.EOF) {
 				return nil, m.CutShort()
 			}
