@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -52,7 +54,7 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		return nil, rerr
 	}
 	defer end()
-	runs, rerr := r.Runs(ctx)
+	runs, rerr := lastRuns(ctx, r, p)
 	if rerr != nil {
 		return nil, rerr
 	}
@@ -80,6 +82,29 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 	}
 	v, err := f.end()
 	return v, inv.inShell(v, err)
+}
+
+// recordDelay bounds the time from the end of an application, which its engine tells at once, until the last record of
+// its driver can be read.
+const recordDelay = 3 * time.Second
+
+// lastRuns returns the runs of an ended cluster's directory. It waits for the last record of a cluster of an engine's
+// application that may have ended just now.
+func lastRuns(ctx context.Context, r *results.Results, p *state.ClusterRecord) ([]*clusterpb.RunStatus, error) {
+	for until := time.Now().Add(recordDelay); ; {
+		runs, err := r.Runs(ctx)
+		n := len(runs)
+		late := len(p.Applications) > 0 && (p.Until.IsZero() || time.Since(p.Until) < recordDelay) &&
+			(n == 0 || !ranIn(p, runs[n-1]) || results.Interrupted(runs[n-1]))
+		if err != nil || !late || time.Now().After(until) {
+			return runs, err
+		}
+		select {
+		case <-ctx.Done():
+			return runs, nil
+		case <-time.After(recordDelay / 20):
+		}
+	}
 }
 
 // exitKilled is the exit code where somebody ended the application, as of a process that SIGKILL ended.
