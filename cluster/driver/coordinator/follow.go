@@ -94,7 +94,7 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 func (c *Coordinator) follow(f *follower) (leave func()) {
 	since, leaveStore := c.store.Subscribe(f.run, f.lines)
 	f.since = since
-	leaveNotes := c.subs.follow(f)
+	leaveNotes := register(&c.subs, c.subs.followers, f) // for new notes
 	return func() {
 		leaveStore()
 		leaveNotes()
@@ -271,9 +271,4 @@ func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 			"history --all lists the runs that earlier ones left in its directory")
 	}
 	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
-}
-
-// lastStatus updates a record's status at its end. Loop only.
-func (c *Coordinator) lastStatus(rec *record) {
-	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
 }

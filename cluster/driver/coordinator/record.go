@@ -211,13 +211,13 @@ func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	}
 }
 
-// fill updates the record's status from the lifecycle.
-func (r *record) fill(lr *lifecycle.Run, lines int64) {
+// fill updates the record's status from the lifecycle. Loop only.
+func (c *Coordinator) fill(r *record, lr *lifecycle.Run) {
 	if r.loaded {
 		return
 	}
 	st := r.status
-	st.Lines = lines
+	st.Lines = c.store.Lines(st.GetId())
 	if r.over.IsZero() {
 		st.Seconds = time.Since(r.began).Seconds()
 	} else {
@@ -267,7 +267,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 // status returns a copy of a record's current status, with results as reprs only, because
 // values may be many megabytes. Loop only.
 func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
-	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+	c.fill(rec, c.lc.Run())
 	rec.status.Detached = c.clients.detached && rec.over.IsZero()
 	result, byTask := rec.status.Result, rec.status.Results
 	rec.status.Result, rec.status.Results = nil, nil // do not clone the values

@@ -109,7 +109,7 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 		err = c.files.folders(ctx, plan)
 	}
 	if err == nil {
-		err = plan.importFiles(ctx, c)
+		err = c.importFiles(ctx, plan)
 	}
 	if err != nil {
 		c.discard(plan) // first: the next plan has the same number
@@ -253,16 +253,6 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	o.Env = env
 	r.Options, r.Given, r.Git = o, req.GetGiven(), req.GetGit()
 	return r
-}
-
-// importFiles stores the current contents of --files.
-func (p *runPlan) importFiles(ctx context.Context, c *Coordinator) error {
-	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
-	if err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
-	}
-	p.given = given
-	return nil
 }
 
 // untilDone is a file system that opens no more files once its context is done.

@@ -29,31 +29,29 @@ type subscribers struct {
 // panelStream is a stream of Watch. Its channels have a capacity of 1.
 type panelStream struct{ changed, progressed chan struct{} }
 
+// register adds a stream to those of its kind in s, until leave is called.
+func register[S comparable](s *subscribers, streams map[S]struct{}, stream S) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams[stream] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(streams, stream)
+		s.closeWaiting()
+	}
+}
+
 // show registers a panel.
 func (s *subscribers) show() (p *panelStream, leave func()) {
 	p = &panelStream{changed: make(chan struct{}, 1), progressed: make(chan struct{}, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.panels[p] = struct{}{}
-	return p, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.panels, p)
-	}
+	return p, register(s, s.panels, p)
 }
 
 // watch returns a channel that receives a token after each change.
 func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 	ch := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchers[ch] = struct{}{}
-	return ch, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.watchers, ch)
-		s.closeWaiting()
-	}
+	return ch, register(s, s.watchers, ch)
 }
 
 // wake notifies the streams of a change.
@@ -126,19 +124,6 @@ func (s *subscribers) hasFollowers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.followers) > 0
-}
-
-// follow passes a follower all new notes.
-func (s *subscribers) follow(f *follower) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.followers[f] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.followers, f)
-		s.closeWaiting()
-	}
 }
 
 // note passes a note to every follower.
@@ -230,7 +215,7 @@ func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingSe
 				return err
 			}
 		}
-		c.pause(ctx, max(pacer.Rest(now), min(updatesShare*time.Since(began), panelRest)))
+		_ = c.sleep(ctx, max(pacer.Rest(now), min(updatesShare*time.Since(began), panelRest))) // awaitPanel reports the end
 		if err := c.awaitPanel(ctx, p, now); err != nil {
 			return err
 		}
@@ -239,15 +224,6 @@ func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingSe
 
 // panelRest bounds the pause of a panel for a large cluster: a stop is shown within 100 ms.
 const panelRest = 50 * time.Millisecond
-
-// pause waits for d, ctx or the cluster's end.
-func (l *eventLoop) pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	case <-l.done:
-	}
-}
 
 // awaitPanel waits until a panel must look again, having looked last at a time. The cluster's end is no error.
 func (c *Coordinator) awaitPanel(ctx context.Context, p *panelStream, looked time.Time) error {
