@@ -252,23 +252,20 @@ func (c *Coordinator) leadTask() string {
 	return cluster.TaskID{Role: cluster.Worker}.String()
 }
 
+// noRun returns why there is no such run.
 func (c *Coordinator) noRun(ctx context.Context, run int32) error {
-	var have int32
-	var begun bool
-	var failure *clusterpb.Failure
-	if err := c.call(ctx, func() {
-		have, begun, failure = c.runs.lastRun, c.runs.current() != nil, c.reserved.answer.GetFailure()
-	}); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	switch {
-	case failure != nil && run == 0:
-		return clusterpb.Failed(failure)
-	case have == 0:
-		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
-	case !begun && run == 0:
-		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; "+
-			"history --all lists the runs that earlier ones left in its directory")
-	}
-	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
+	_, err := ask(ctx, &c.eventLoop, func() (any, error) {
+		failure := c.reserved.answer.GetFailure()
+		switch {
+		case failure != nil && run == 0:
+			return nil, clusterpb.Failed(failure)
+		case c.runs.lastRun == 0:
+			return nil, status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
+		case c.runs.current() == nil && run == 0:
+			return nil, status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; "+
+				"history --all lists the runs that earlier ones left in its directory")
+		}
+		return nil, status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, c.runs.lastRun)
+	})
+	return err
 }

@@ -66,12 +66,8 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	if all := applications(c.reserved.alloc); len(all) > 0 {
 		rec.status.Allocation = all[len(all)-1].ID
 	}
-	env := a.Spec.PlaceEnv(a.Task)
-	for _, from := range []map[string]string{
-		c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task),
-	} {
-		maps.Copy(env, from)
-	}
+	env := merged(a.Spec.PlaceEnv(a.Task), c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(),
+		a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task))
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
 	chosen := shared.network[a.Task.String()]
@@ -97,6 +93,15 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Files: c.runs.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
 		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows, Collective: chosen.collective,
 	}}})
+}
+
+// merged returns the variables of all environments; a later one takes precedence.
+func merged(envs ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, env := range envs {
+		maps.Copy(all, env)
+	}
+	return all
 }
 
 // notebookDir returns the notebook's folder if executors are on the same machine; on others the

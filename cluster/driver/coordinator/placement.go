@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
 // noteSharedHost says once when every executor is on one host although others have room. It asks the engine. Loop only.
@@ -15,10 +17,8 @@ func (c *Coordinator) noteSharedHost() {
 		return
 	}
 	host := all[0].Host
-	for _, x := range all {
-		if x.Host != host {
-			return
-		}
+	if slices.ContainsFunc(all, func(x *lifecycle.Executor) bool { return x.Host != host }) {
+		return
 	}
 	c.work.Go(func() {
 		others, err := lister.OtherHosts(c.working, host)

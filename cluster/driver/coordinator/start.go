@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -245,12 +244,7 @@ func wordsOf(p *clusterpb.Program) []string {
 func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	r, o, was := proto.CloneOf(last), proto.CloneOf(req.GetOptions()), last.GetOptions()
 	o.Mode, o.Epochs, o.WorkingDir = was.GetMode(), was.GetEpochs(), was.GetWorkingDir()
-	env := maps.Clone(was.GetEnv())
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, o.GetEnv())
-	o.Env = env
+	o.Env = merged(was.GetEnv(), o.GetEnv())
 	r.Options, r.Given, r.Git = o, req.GetGiven(), req.GetGit()
 	return r
 }

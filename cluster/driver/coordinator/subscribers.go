@@ -55,34 +55,21 @@ func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 }
 
 // wake notifies the streams of a change.
-func (s *subscribers) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range s.panels {
-		notify(p.changed)
-	}
-	s.wakeWatchers()
-}
+func (s *subscribers) wake() { s.tell(func(p *panelStream) { notify(p.changed) }) }
 
 // progressed notifies the streams of a step or metric.
-func (s *subscribers) progressed() {
+func (s *subscribers) progressed() { s.tell(func(p *panelStream) { notify(p.progressed) }) }
+
+// used notifies the streams of the use of CPU and memory. Panels look themselves.
+func (s *subscribers) used() { s.tell(func(*panelStream) {}) }
+
+// tell notifies the watchers, and calls panel for each panel.
+func (s *subscribers) tell(panel func(*panelStream)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.panels {
-		notify(p.progressed)
+		panel(p)
 	}
-	s.wakeWatchers()
-}
-
-// used notifies the streams of the use of CPU and memory. Panels look themselves.
-func (s *subscribers) used() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wakeWatchers()
-}
-
-// wakeWatchers notifies the watchers. The caller holds mu.
-func (s *subscribers) wakeWatchers() {
 	for ch := range s.watchers {
 		notify(ch)
 	}
