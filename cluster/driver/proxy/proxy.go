@@ -125,10 +125,7 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	p.record(p.ending(err))
 	p.setEnded(err)
 	if !p.look().shutdownAsked { // lets clients read the reason
-		select {
-		case <-time.After(failureDelay):
-		case <-ctx.Done():
-		}
+		pause(ctx, nil, failureDelay)
 	}
 	serving.Stop(clients)
 	if p.look().shutdownAsked {
