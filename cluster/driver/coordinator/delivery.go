@@ -164,10 +164,8 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if c.sleep(ctx, max(linesPoll, linesShare*took)) != nil {
 			return nil
-		case <-time.After(max(linesPoll, linesShare*took)):
 		}
 	}
 }

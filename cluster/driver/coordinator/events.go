@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -246,11 +247,8 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	if rec == nil || rec.loaded {
 		return
 	}
-	p := rec.status.GetProgress()
-	if p == nil {
-		p = &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents}
-		rec.status.Progress = p
-	}
+	p := cmp.Or(rec.status.GetProgress(), &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents})
+	rec.status.Progress = p
 	for _, s := range scalars {
 		name := s.Tag
 		// Keras's callback writes train/epoch_loss and validation/epoch_loss.

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
@@ -25,15 +24,10 @@ func (c *Coordinator) noteSharedHost() {
 		if err != nil || len(others) == 0 {
 			return // it is only advice
 		}
-		const most = 3
-		shown := strings.Join(others[:min(len(others), most)], ", ")
-		if n := len(others) - most; n > 0 {
-			shown += fmt.Sprintf(" and %d more", n)
-		}
 		c.post(func() {
 			c.note(fmt.Sprintf("all %d tasks are on %s, although the engine has room on %s: %%tfcluster reset --hard spreads "+
 				"them; reserve --pack keeps them together, where tfcluster.collective goes through shared memory",
-				len(all), host, shown), false)
+				len(all), host, someOf(others)), false)
 			c.subs.wake()
 		})
 	})

@@ -100,11 +100,8 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	}
 	r.chooseLead(id)
 	leads := r.lead == id.String()
-	p := r.status.GetProgress()
-	if p == nil {
-		p = &clusterpb.Report{Metrics: map[string]float64{}}
-		r.status.Progress = p
-	}
+	p := cmp.Or(r.status.GetProgress(), &clusterpb.Report{Metrics: map[string]float64{}})
+	r.status.Progress = p
 	prefix := ""
 	if id.Role == cluster.Evaluator {
 		prefix = "evaluator/"
@@ -197,10 +194,8 @@ func (r *record) point(name, task string, step int64, v float64) {
 // usage adds a heartbeat's usage to a task.
 func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
-	now, before, usage := time.Now(), t.status.GetUsage(), proto.CloneOf(u.GetUsage())
-	if usage == nil {
-		usage = &clusterpb.Usage{}
-	}
+	now, before := time.Now(), t.status.GetUsage()
+	usage := cmp.Or(proto.CloneOf(u.GetUsage()), &clusterpb.Usage{})
 	usage.CpuPercent = before.GetCpuPercent()
 	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
 		usage.CpuPercent = 100 * max(0, usage.GetCpuSeconds()-before.GetCpuSeconds()) / d.Seconds()

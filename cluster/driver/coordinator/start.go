@@ -23,9 +23,7 @@ import (
 // Start implements the Control service.
 func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
 	ctx := stream.Context()
-	if req.GetOptions() == nil {
-		req.Options = &clusterpb.RunOptions{}
-	}
+	req.Options = cmp.Or(req.GetOptions(), &clusterpb.RunOptions{})
 	if req.GetReplace() {
 		if err := c.endActive(ctx); err != nil {
 			return err

@@ -214,26 +214,21 @@ const panelRest = 50 * time.Millisecond
 
 // awaitPanel waits until a panel must look again, having looked last at a time. The cluster's end is no error.
 func (c *Coordinator) awaitPanel(ctx context.Context, p *panelStream, looked time.Time) error {
-	usage := time.NewTimer(time.Until(looked.Add(panel.UsageEvery)))
-	defer usage.Stop()
-	progress := time.NewTimer(time.Until(looked.Add(panel.ProgressEvery)))
-	defer progress.Stop()
+	usage := time.After(time.Until(looked.Add(panel.UsageEvery)))
+	progress := time.After(time.Until(looked.Add(panel.ProgressEvery)))
 	var progressed <-chan struct{}
 	for {
 		select {
-		case <-p.changed:
-			return nil
-		case <-progress.C:
+		case <-progress:
 			progressed = p.progressed
+			continue
+		case <-p.changed:
 		case <-progressed:
-			return nil
-		case <-usage.C:
-			return nil
+		case <-usage:
 		case <-c.done:
-			return nil
 		case <-ctx.Done():
-			return ctx.Err()
 		}
+		return ctx.Err()
 	}
 }
 
