@@ -24,10 +24,6 @@ type Scalar struct {
 	File     string  // relative to the folder
 }
 
-// EventReader opens a reader of the event files below a folder. Each call of next returns the
-// new scalars.
-type EventReader func(dir string) (next func() ([]Scalar, error))
-
 // EventFile is an event file that the driver writes.
 type EventFile interface {
 	Append(scalars []Scalar) error
@@ -37,7 +33,8 @@ type EventFile interface {
 
 // EventFiles reads and writes event files. The driver provides it.
 type EventFiles struct {
-	Read  EventReader
+	// Read opens a reader of the event files below a folder. Each call of next returns the new scalars.
+	Read  func(dir string) (next func() ([]Scalar, error))
 	Write func(dir string) EventFile // nil: no files are written
 }
 

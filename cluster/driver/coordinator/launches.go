@@ -68,6 +68,10 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	}
 	env := merged(a.Spec.PlaceEnv(a.Task), c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(),
 		a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task))
+	working := ""
+	if c.cfg.OnThisHost { // on other machines the path would name another folder
+		working = start.GetOptions().GetWorkingDir()
+	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
 	chosen := shared.network[a.Task.String()]
@@ -85,7 +89,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(),
-			Export: rec.status.GetExportDir(), Working: c.notebookDir(start.GetOptions()),
+			Export: rec.status.GetExportDir(), Working: working,
 		},
 		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])),
 		ClusterSpec: shared.spec, DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"),
@@ -102,15 +106,6 @@ func merged(envs ...map[string]string) map[string]string {
 		maps.Copy(all, env)
 	}
 	return all
-}
-
-// notebookDir returns the notebook's folder if executors are on the same machine; on others the
-// path would name another folder.
-func (c *Coordinator) notebookDir(options *clusterpb.RunOptions) string {
-	if c.cfg.OnThisHost {
-		return options.GetWorkingDir()
-	}
-	return ""
 }
 
 // withoutData returns a program whose blobs have digests only.
