@@ -178,10 +178,8 @@ func uninstall(t *target) error {
 	if t.packages != "" {
 		err = errors.Join(err, removePackage(t.packages))
 	}
-	if program, lost := os.Executable(); lost == nil && !t.chosen {
-		if w := ofWheel(program); w != nil {
-			err = errors.Join(err, errFromWheel(w.prefix))
-		}
+	if w := thisWheel(); w != nil && !t.chosen {
+		err = errors.Join(err, errFromWheel(w.prefix))
 	}
 	return err
 }

@@ -78,13 +78,18 @@ func globQuoted(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// wheelPython returns the Python of the environment that pip installed this program into; "" if there is none.
-func wheelPython() string {
+// thisWheel returns where pip installed this program, and nil if pip did not.
+func thisWheel() *wheelInstall {
 	program, err := os.Executable()
 	if err != nil {
-		return ""
+		return nil
 	}
-	if w := ofWheel(program); w != nil {
+	return ofWheel(program)
+}
+
+// wheelPython returns the Python of the environment that pip installed this program into; "" if there is none.
+func wheelPython() string {
+	if w := thisWheel(); w != nil {
 		return w.python
 	}
 	return ""
@@ -170,11 +175,7 @@ func errFromWheel(prefix string) error {
 
 // remainsOfInstall returns what an earlier `tfcluster install` wrote, where pip has installed this program.
 func remainsOfInstall() []string {
-	program, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	if w := ofWheel(program); w != nil {
+	if w := thisWheel(); w != nil {
 		return w.remains()
 	}
 	return nil

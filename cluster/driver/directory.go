@@ -61,20 +61,9 @@ func (d *driver) openDirectory(ctx context.Context) error {
 		d.lastRun = lastRun(d.dir)
 		return nil
 	}
-	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("--dir %s: this file system is not supported; give a local folder, or hdfs://…", d.dir)
-	}
 	var err error
-	d.remote, err = d.opt.OpenRemote(d.dir)
-	switch {
-	case err != nil && home: // nobody gave --dir
-		return defaultDirError(err)
-	case err != nil:
-		return fmt.Errorf("--dir %s: %w", d.dir, err)
-	}
-	d.dir = d.remote.Dir
-	if home {
-		d.req.Dir = d.dir
+	if d.remote, err = d.openRemote(d.dir, "a local folder, or hdfs://…"); err != nil {
+		return err
 	}
 	fresh := d.old == nil          // a driver that takes over goes on even without HDFS
 	if fresh && d.hosting == nil { // a hosted driver's proxy has checked it
@@ -169,9 +158,24 @@ func lastRun(dir string) int32 {
 	return rundir.Last(entries)
 }
 
-// defaultDirError returns the error for the default directory, which cannot be used.
-func defaultDirError(err error) error {
-	return fmt.Errorf("the results are written to HDFS, unless --dir names another folder: %w", err)
+// openRemote opens the cluster's directory on a remote file system, and stores its full name. instead is what users
+// can give if that is not supported.
+func (d *driver) openRemote(dir, instead string) (RemoteDir, error) {
+	if d.opt.OpenRemote == nil {
+		return RemoteDir{}, fmt.Errorf("--dir %s: this file system is not supported; give %s", dir, instead)
+	}
+	remote, err := d.opt.OpenRemote(dir)
+	if err != nil && d.req.GetDir() == "" { // nobody gave --dir
+		return RemoteDir{}, fmt.Errorf("the results are written to HDFS, unless --dir names another folder: %w", err)
+	}
+	if err != nil {
+		return RemoteDir{}, fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	d.dir = remote.Dir
+	if d.req.GetDir() == "" {
+		d.req.Dir = d.dir
+	}
+	return remote, nil
 }
 
 // checkRemoteDirectory checks, for a driver that the engine will run, that it can write its
@@ -184,23 +188,13 @@ func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 		return fmt.Errorf(
 			"--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
-	if d.opt.OpenRemote == nil {
-		return fmt.Errorf("--dir %s: this file system is not supported; give a folder on hdfs://", dir)
-	}
-	e, err := d.opt.OpenRemote(dir)
-	if err != nil && d.req.GetDir() == "" {
-		return defaultDirError(err)
-	}
+	e, err := d.openRemote(dir, "a folder on hdfs://")
 	if err != nil {
-		return fmt.Errorf("--dir %s: %w", dir, err)
+		return err
 	}
-	d.dir = e.Dir
-	if d.old == nil {
-		err = spool.Check(ctx, e.Reader, e.Dir)
+	defer e.Close.Close() // unused connections
+	if d.old != nil {
+		return nil
 	}
-	_ = e.Close.Close() // unused connections
-	if err == nil && d.req.GetDir() == "" {
-		d.req.Dir = d.dir
-	}
-	return err
+	return spool.Check(ctx, e.Reader, e.Dir)
 }

@@ -13,13 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -267,12 +267,17 @@ func (d *driver) serve(ctx context.Context) error {
 	d.coord = coordinator.New(d.config())
 	clients := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
 	pending := handshake.NewLimiter(handshake.AtOnce(), handshake.Minimum)
-	agents := grpc.NewServer(slices.Concat(d.messageLimits(), auth.OwnersOnly(),
-		handshakeOptions(pending, tlsConfig, d.coord.Feeds().Produce), []grpc.ServerOption{
-			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 5 * time.Second}),
-			grpc.KeepaliveEnforcementPolicy(
-				keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		})...)
+	received := clusterpb.MaxAgentMessage
+	if d.hosting != nil { // clients are served there too, and their programs may be large
+		received = math.MaxInt32
+	}
+	agents := grpc.NewServer(append(auth.OwnersOnly(),
+		grpc.MaxRecvMsgSize(received), grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.Creds(&handshakeCredentials{credentials.NewTLS(tlsConfig), pending, d.coord.Feeds().Produce}),
+		grpc.ConnectionTimeout(handshake.Timeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)...)
 	d.register(agents, clients)
 	var g errgroup.Group
 	if d.hosting == nil {
@@ -367,16 +372,6 @@ func (d *driver) closeLines() {
 	if d.lines != nil {
 		d.lines.Close()
 	}
-}
-
-// messageLimits limits the messages to the server for agents. A hosted driver serves clients there too, whose
-// programs may be large.
-func (d *driver) messageLimits() []grpc.ServerOption {
-	received := clusterpb.MaxAgentMessage
-	if d.hosting != nil {
-		received = math.MaxInt32
-	}
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(received), grpc.MaxSendMsgSize(math.MaxInt32)}
 }
 
 // register adds the services: those of a hosted driver's clients, too, are on the agents' port.

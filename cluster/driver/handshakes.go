@@ -1,11 +1,9 @@
 package driver
 
 import (
-	"crypto/tls"
 	"net"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/tfcluster/tfcluster/cluster/auth"
@@ -14,12 +12,6 @@ import (
 
 // produce serves the producer of a feed that its certificate names. It takes the connection and returns at once.
 type produce func(conn net.Conn, feed string)
-
-// handshakeOptions are a server's: its certificates, and the limits of handshakes.
-func handshakeOptions(pending *handshake.Limiter, config *tls.Config, produce produce) []grpc.ServerOption {
-	creds := &handshakeCredentials{credentials.NewTLS(config), pending, produce}
-	return []grpc.ServerOption{grpc.Creds(creds), grpc.ConnectionTimeout(handshake.Timeout)}
-}
 
 // handshakeCredentials are the server's credentials, which know when a handshake has ended.
 type handshakeCredentials struct {

@@ -27,7 +27,10 @@ func (d *driver) prune(ctx context.Context) {
 		return
 	}
 	stamp, err := pruneStamp(results.Root(d.dir))
-	if err != nil || isRecent(stamp) {
+	if err != nil {
+		return
+	}
+	if last, err := os.Stat(stamp); err == nil && time.Since(last.ModTime()) < pruneEvery {
 		return
 	}
 	remote, err := d.opt.OpenRemote(d.dir)
@@ -62,10 +65,4 @@ func pruneStamp(root string) (string, error) {
 	home, err := state.Home()
 	sum := sha256.Sum256([]byte(root))
 	return filepath.Join(home, ".pruned-"+hex.EncodeToString(sum[:8])), err
-}
-
-// isRecent returns whether a file was written less than pruneEvery ago.
-func isRecent(file string) bool {
-	fi, err := os.Stat(file)
-	return err == nil && time.Since(fi.ModTime()) < pruneEvery
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// recordKeys are the engine options that are needed to read a past cluster's logs.
-var recordKeys = []string{cluster.EngineConfDir, cluster.EngineUser}
-
 // shutdownReason is the reason of a release by the verb shutdown.
 const shutdownReason = "shutdown"
 
@@ -32,7 +29,7 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Applications: leases,
 			Places: places, LastRun: lastRun, Engine: map[string]string{},
 		}
-		for _, k := range recordKeys {
+		for _, k := range []string{cluster.EngineConfDir, cluster.EngineUser} { // to read a past cluster's logs
 			if v := d.req.GetEngine()[k]; v != "" {
 				p.Engine[k] = v
 			}

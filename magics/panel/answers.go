@@ -168,17 +168,14 @@ func (c *comm) samples(ctx context.Context, m message) (reply, error) {
 // words returns the words of a verb that the panel may run; nil for another one. The panel has
 // asked before it forces the end of an active run.
 func (m message) words() []string {
-	words := []string{m.Verb, "-c", m.Cluster}
-	switch m.Verb {
-	case "stop", "reset", "attach":
-		return words
-	case "shutdown":
-		if m.Force {
-			words = append(words, "--force")
-		}
-		return words
+	if !slices.Contains([]string{"stop", "reset", "attach", "shutdown"}, m.Verb) {
+		return nil
 	}
-	return nil
+	words := []string{m.Verb, "-c", m.Cluster}
+	if m.Verb == "shutdown" && m.Force {
+		words = append(words, "--force")
+	}
+	return words
 }
 
 // act runs a verb on a cluster beside what the notebook runs. The verb runs to its end even if

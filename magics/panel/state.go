@@ -216,22 +216,20 @@ func (e *Executor) addTask(t *clusterpb.TaskStatus, v render.TaskView, active bo
 // shorten leaves out executors in order if there are too many.
 func shorten(all []Executor) (shown []Executor, hidden int) {
 	shown = make([]Executor, 0, min(len(all), mostExecutors))
-	wrong := 0
+	room := mostExecutors // for executors in order
 	for _, e := range all {
 		if !e.inOrder {
-			wrong++
+			room--
 		}
 	}
-	room := max(0, mostExecutors-wrong) // for executors in order
 	for _, e := range all {
-		switch {
-		case len(shown) == mostExecutors || e.inOrder && room == 0:
-			hidden++
+		if len(shown) == mostExecutors || e.inOrder && room <= 0 {
 			continue
-		case e.inOrder:
+		}
+		if e.inOrder {
 			room--
 		}
 		shown = append(shown, e)
 	}
-	return shown, hidden
+	return shown, len(all) - len(shown)
 }

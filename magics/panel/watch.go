@@ -22,10 +22,7 @@ const (
 )
 
 // update is what the panel learns: the status of a cluster, or why there is none.
-type update struct {
-	status *clusterpb.ClusterStatus
-	err    error
-}
+type update = session.Received[*clusterpb.ClusterStatus]
 
 // watch sends the state now and after each change until ctx ends. The cluster is the named one;
 // without a name the session's current one, else the newest live one.
@@ -35,17 +32,19 @@ func (c *comm) watch(ctx context.Context, name string) {
 	var (
 		shown    string
 		state    State
-		follow   = &subscription{updates: make(chan update)}
+		updates  <-chan update // of the cluster that is shown
+		stop     = func() {}
 		sequence int64
 		last     []byte
 	)
-	defer follow.end()
+	defer func() { stop() }()
 	for {
 		changed := c.Session.Changed()
 		state.Clusters = c.list(ctx)
 		if of := pick(name, state.Clusters); of != shown {
 			shown, state.Cluster, state.Problem = of, nil, ""
-			follow.begin(ctx, c.Session, of)
+			stop()
+			updates, stop = c.subscribe(ctx, of)
 		}
 		for again := false; !again; {
 			// Between a change of the selection and the first status there is nothing to show.
@@ -59,12 +58,12 @@ func (c *comm) watch(ctx context.Context, name string) {
 				again = true
 			case <-tick.C:
 				again = true
-			case u := <-follow.updates:
+			case u := <-updates:
 				state.Cluster, state.Problem = nil, ""
-				if u.err != nil {
-					state.Problem = result.NewReport(u.err).Value
+				if u.Err != nil {
+					state.Problem = result.NewReport(u.Err).Value
 				} else {
-					state.Cluster = describe(u.status)
+					state.Cluster = describe(u.Msg)
 				}
 			}
 		}
@@ -110,47 +109,27 @@ func pick(name string, all []Listed) string {
 	return newest
 }
 
-// subscription is the stream of one cluster's status.
-type subscription struct {
-	updates chan update
-	cancel  context.CancelFunc
-	gone    chan struct{} // closed when its goroutine has ended
-}
-
-// begin follows another cluster; "" follows none.
-func (s *subscription) begin(ctx context.Context, of *session.State, name string) {
-	s.end()
-	if name == "" {
-		return
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
-	s.gone = make(chan struct{})
-	go func() {
-		defer close(s.gone)
-		for ctx.Err() == nil {
-			err := watchCluster(ctx, of, name, s.put)
-			if err != nil && ctx.Err() == nil {
-				s.put(ctx, update{err: err})
-			}
-			pause(ctx, retryEvery)
+// subscribe follows the status of a cluster until ctx ends or stop is called; "" follows none.
+func (c *comm) subscribe(ctx context.Context, name string) (_ <-chan update, stop context.CancelFunc) {
+	ctx, stop = context.WithCancel(ctx)
+	updates := make(chan update)
+	put := func(u update) {
+		select {
+		case updates <- u:
+		case <-ctx.Done():
 		}
-	}()
-}
-
-// end waits until nothing is followed any more.
-func (s *subscription) end() {
-	if s.cancel != nil {
-		s.cancel()
-		<-s.gone
-		s.cancel = nil
 	}
-}
-
-func (s *subscription) put(ctx context.Context, u update) {
-	select {
-	case s.updates <- u:
-	case <-ctx.Done():
+	if name != "" {
+		c.work.Go(func() {
+			for ctx.Err() == nil {
+				if err := watchCluster(ctx, c.Session, name, put); err != nil && ctx.Err() == nil {
+					put(update{Err: err})
+				}
+				pause(ctx, retryEvery)
+			}
+		})
 	}
+	return updates, stop
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -161,7 +140,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // watchCluster passes on the status of a cluster until its driver ends the stream.
-func watchCluster(ctx context.Context, of *session.State, name string, put func(context.Context, update)) error {
+func watchCluster(ctx context.Context, of *session.State, name string, put func(update)) error {
 	m, release, err := of.Look(ctx, name)
 	if err != nil {
 		return err
@@ -175,7 +154,7 @@ func watchCluster(ctx context.Context, of *session.State, name string, put func(
 		st, err := stream.Recv()
 		if status.Code(err) == codes.Unimplemented { // a driver of an earlier version
 			if st, err = m.Status(ctx); err == nil {
-				put(ctx, update{status: st})
+				put(update{Msg: st})
 				return nil
 			}
 		}
@@ -185,6 +164,6 @@ func watchCluster(ctx context.Context, of *session.State, name string, put func(
 		case err != nil:
 			return m.Explain(err)
 		}
-		put(ctx, update{status: st})
+		put(update{Msg: st})
 	}
 }

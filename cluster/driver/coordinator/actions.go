@@ -75,7 +75,7 @@ func (c *Coordinator) recordRestarts() {
 	}
 	if rec := c.runs.find(lr.Spec.ID); rec != nil && rec.over.IsZero() &&
 		(int32(lr.Restarts) != rec.status.GetRestarts() || int32(lr.Losses) != rec.status.GetLosses()) {
-		c.lastStatus(rec)
+		c.fill(rec, lr)
 		c.writeRecord(rec)
 	}
 }

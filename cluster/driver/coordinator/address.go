@@ -58,12 +58,7 @@ func (c *Coordinator) PublishAddress(ctx context.Context, address string) error 
 // publishRecovered publishes the address to the agents of an earlier driver, until that
 // succeeds.
 func (c *Coordinator) publishRecovered(ctx context.Context) {
-	for c.publishAddress(ctx, c.cfg.Recovered.Address) != nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(publishRetry):
-		}
+	for c.publishAddress(ctx, c.cfg.Recovered.Address) != nil && c.sleep(ctx, publishRetry) == nil {
 	}
 }
 
@@ -72,23 +67,25 @@ func (c *Coordinator) publishAddress(ctx context.Context, before string) error {
 	c.address.mu.Lock() // so that the last call publishes the newest address
 	defer c.address.mu.Unlock()
 	address := c.address.get()
-	words := fmt.Sprintf("this machine's address for executors was %s and is %s", before, address)
+	say := func(text string) {
+		c.post(func() {
+			c.noteOnce(fmt.Sprintf("this machine's address for executors was %s and is %s%s", before, address, text))
+		})
+	}
 	mover, ok := c.reserved.alloc.(cluster.AddressPublisher)
 	if !ok {
-		c.post(func() {
-			c.noteOnce(words +
-				": agents cannot be told; their executors are replaced when they have been silent for too long, or by reset --hard")
-		})
+		say(": agents cannot be told; their executors are replaced when they have been silent for too long, " +
+			"or by reset --hard")
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishLimit)
 	defer cancel()
 	err := mover.PublishAddress(ctx, address)
 	if err != nil {
-		c.post(func() { c.noteOnce(words + "; agents cannot be told yet: " + summary(err.Error())) })
+		say("; agents cannot be told yet: " + summary(err.Error()))
 		return err
 	}
-	c.post(func() { c.noteOnce(words + ": agents read it from HDFS") })
+	say(": agents read it from HDFS")
 	return nil
 }
 

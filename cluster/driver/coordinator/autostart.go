@@ -119,20 +119,19 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 // sayAwaited says whose last files the start that continues an interrupted run waits for.
 func (c *Coordinator) sayAwaited(ctx context.Context, before int32) {
 	_ = c.call(ctx, func() { // else the cluster is over
+		if !c.filesPending(before) {
+			return
+		}
 		var tasks []string
-		if c.filesPending(before) {
-			for id, o := range c.execs.pendingFiles {
-				if o.run == before {
-					tasks = append(tasks, c.lc.Executor(id).Task.String())
-				}
+		for id, o := range c.execs.pendingFiles {
+			if o.run == before {
+				tasks = append(tasks, c.lc.Executor(id).Task.String())
 			}
 		}
-		if len(tasks) > 0 {
-			slices.Sort(tasks)
-			c.note(fmt.Sprintf("run %d was interrupted by the driver's death: waiting for the last files of %s, up to %v",
-				before, strings.Join(tasks, ", "), filesLimit), true)
-			c.subs.wake()
-		}
+		slices.Sort(tasks)
+		c.note(fmt.Sprintf("run %d was interrupted by the driver's death: waiting for the last files of %s, up to %v",
+			before, strings.Join(tasks, ", "), filesLimit), true)
+		c.subs.wake()
 	})
 }
 
@@ -180,12 +179,7 @@ func (c *Coordinator) startResumed(ctx context.Context, req *clusterpb.StartRequ
 		}); gone != nil || !again {
 			return err
 		}
-		if time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if time.Now().After(end) || c.sleep(ctx, pause) != nil {
 			return err
 		}
 	}

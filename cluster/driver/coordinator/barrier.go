@@ -25,20 +25,16 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 		return
 	}
 	key := fmt.Sprintf("%d.%d/%s", b.GetRun(), r.Attempt, b.GetName())
-	if c.runs.barriers[key] == nil {
-		c.runs.barriers[key] = &barrier{
-			run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{},
-		}
+	at := c.runs.barriers[key]
+	if at == nil {
+		at = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
+		c.runs.barriers[key] = at
 	}
-	c.runs.barriers[key].arrive(id)
+	if !at.arrived[id] && cluster.Trains(id.Role) {
+		at.came++
+	}
+	at.arrived[id] = true
 	c.openBarriers()
-}
-
-func (b *barrier) arrive(id cluster.TaskID) {
-	if !b.arrived[id] && cluster.Trains(id.Role) {
-		b.came++
-	}
-	b.arrived[id] = true
 }
 
 // openBarriers opens each barrier at which every chief and worker has arrived, and fails it if

@@ -43,24 +43,14 @@ type Coordinator struct {
 
 // New returns a Coordinator; it does nothing before Run.
 func New(cfg Config) *Coordinator {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Quota == (logstore.Quota{}) {
-		cfg.Quota = logstore.DefaultQuota()
-	}
-	if cfg.Timing.Heartbeat == 0 {
-		cfg.Timing.Heartbeat = time.Second
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Quota = cmp.Or(cfg.Quota, logstore.DefaultQuota())
+	cfg.Timing.Heartbeat = cmp.Or(cfg.Timing.Heartbeat, time.Second)
 	if ms := cfg.Request.GetHeartbeatTimeoutMillis(); ms > 0 {
 		cfg.Timing.Silence = time.Duration(ms) * time.Millisecond
 	}
-	if cfg.Timing.Silence == 0 {
-		cfg.Timing.Silence = cluster.HeartbeatTimeout
-	}
-	if cfg.OrphanGrace == 0 {
-		cfg.OrphanGrace = orphanGrace(cfg.Timing.Silence)
-	}
+	cfg.Timing.Silence = cmp.Or(cfg.Timing.Silence, cluster.HeartbeatTimeout)
+	cfg.OrphanGrace = cmp.Or(cfg.OrphanGrace, orphanGrace(cfg.Timing.Silence))
 	if cfg.Hooks.SaveState == nil {
 		cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return nil }
 	}

@@ -61,11 +61,6 @@ type delivery struct {
 	ends    int // launches whose end was reported
 }
 
-// progress returns whether anything has arrived since before.
-func (d delivery) progress(before delivery) bool {
-	return d.lines != before.lines || d.ends != before.ends
-}
-
 // delivery returns the state of a run's lines. A failed run is reported at once, so only its
 // ended tasks count. Loop only.
 func (c *Coordinator) delivery(rec *record, failed bool) delivery {
@@ -153,7 +148,7 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 			defer func() { took = time.Since(began) }()
 			rec := c.runs.find(st.GetId())
 			d := c.delivery(rec, failed)
-			if d.progress(before) {
+			if d.lines != before.lines || d.ends != before.ends { // something has arrived
 				moved, before = time.Now(), d
 			}
 			if over = len(d.pending) == 0 || time.Since(moved) > quiet; over {
@@ -169,10 +164,8 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if c.sleep(ctx, max(linesPoll, linesShare*took)) != nil {
 			return nil
-		case <-time.After(max(linesPoll, linesShare*took)):
 		}
 	}
 }

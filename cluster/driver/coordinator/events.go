@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -23,10 +24,6 @@ type Scalar struct {
 	File     string  // relative to the folder
 }
 
-// EventReader opens a reader of the event files below a folder. Each call of next returns the
-// new scalars.
-type EventReader func(dir string) (next func() ([]Scalar, error))
-
 // EventFile is an event file that the driver writes.
 type EventFile interface {
 	Append(scalars []Scalar) error
@@ -36,7 +33,8 @@ type EventFile interface {
 
 // EventFiles reads and writes event files. The driver provides it.
 type EventFiles struct {
-	Read  EventReader
+	// Read opens a reader of the event files below a folder. Each call of next returns the new scalars.
+	Read  func(dir string) (next func() ([]Scalar, error))
 	Write func(dir string) EventFile // nil: no files are written
 }
 
@@ -246,11 +244,8 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	if rec == nil || rec.loaded {
 		return
 	}
-	p := rec.status.GetProgress()
-	if p == nil {
-		p = &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents}
-		rec.status.Progress = p
-	}
+	p := cmp.Or(rec.status.GetProgress(), &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents})
+	rec.status.Progress = p
 	for _, s := range scalars {
 		name := s.Tag
 		// Keras's callback writes train/epoch_loss and validation/epoch_loss.

@@ -79,17 +79,16 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 	if err := os.MkdirAll(filepath.Dir(own), 0o700); err == nil {
 		p.made = os.Mkdir(own, 0o700) == nil // of an error the next call reports the reason, unless the folder exists
 	}
-	for _, d := range []string{
-		f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints),
-	} {
+	needed := []string{f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints)}
+	if p.from == nil {
+		needed = append(needed, checkpoints)
+	}
+	for _, d := range needed {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
 	}
 	if p.from == nil {
-		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
-			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
-		}
 		return nil
 	}
 	var err error

@@ -94,7 +94,7 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 func (c *Coordinator) follow(f *follower) (leave func()) {
 	since, leaveStore := c.store.Subscribe(f.run, f.lines)
 	f.since = since
-	leaveNotes := c.subs.follow(f)
+	leaveNotes := register(&c.subs, c.subs.followers, f) // for new notes
 	return func() {
 		leaveStore()
 		leaveNotes()
@@ -252,28 +252,20 @@ func (c *Coordinator) leadTask() string {
 	return cluster.TaskID{Role: cluster.Worker}.String()
 }
 
+// noRun returns why there is no such run.
 func (c *Coordinator) noRun(ctx context.Context, run int32) error {
-	var have int32
-	var begun bool
-	var failure *clusterpb.Failure
-	if err := c.call(ctx, func() {
-		have, begun, failure = c.runs.lastRun, c.runs.current() != nil, c.reserved.answer.GetFailure()
-	}); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	switch {
-	case failure != nil && run == 0:
-		return clusterpb.Failed(failure)
-	case have == 0:
-		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
-	case !begun && run == 0:
-		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; "+
-			"history --all lists the runs that earlier ones left in its directory")
-	}
-	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
-}
-
-// lastStatus updates a record's status at its end. Loop only.
-func (c *Coordinator) lastStatus(rec *record) {
-	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+	_, err := ask(ctx, &c.eventLoop, func() (any, error) {
+		failure := c.reserved.answer.GetFailure()
+		switch {
+		case failure != nil && run == 0:
+			return nil, clusterpb.Failed(failure)
+		case c.runs.lastRun == 0:
+			return nil, status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
+		case c.runs.current() == nil && run == 0:
+			return nil, status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; "+
+				"history --all lists the runs that earlier ones left in its directory")
+		}
+		return nil, status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, c.runs.lastRun)
+	})
+	return err
 }

@@ -204,7 +204,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.checkPython(conn.exec, python)
 		c.handle(lifecycle.AgentWarm{Exec: conn.exec})
 	case *clusterpb.AgentMessage_Fetching:
-		c.fetching(conn.exec, m.Fetching.GetWhat())
+		c.handle(lifecycle.AgentFetching{Exec: conn.exec, What: m.Fetching.GetWhat()})
 	case *clusterpb.AgentMessage_Leaving:
 		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
 		c.handle(lifecycle.AgentLost{

@@ -66,11 +66,11 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	if all := applications(c.reserved.alloc); len(all) > 0 {
 		rec.status.Allocation = all[len(all)-1].ID
 	}
-	env := a.Spec.PlaceEnv(a.Task)
-	for _, from := range []map[string]string{
-		c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task),
-	} {
-		maps.Copy(env, from)
+	env := merged(a.Spec.PlaceEnv(a.Task), c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(),
+		a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task))
+	working := ""
+	if c.cfg.OnThisHost { // on other machines the path would name another folder
+		working = start.GetOptions().GetWorkingDir()
 	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
@@ -89,7 +89,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(),
-			Export: rec.status.GetExportDir(), Working: c.notebookDir(start.GetOptions()),
+			Export: rec.status.GetExportDir(), Working: working,
 		},
 		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])),
 		ClusterSpec: shared.spec, DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"),
@@ -99,13 +99,13 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	}}})
 }
 
-// notebookDir returns the notebook's folder if executors are on the same machine; on others the
-// path would name another folder.
-func (c *Coordinator) notebookDir(options *clusterpb.RunOptions) string {
-	if c.cfg.OnThisHost {
-		return options.GetWorkingDir()
+// merged returns the variables of all environments; a later one takes precedence.
+func merged(envs ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, env := range envs {
+		maps.Copy(all, env)
 	}
-	return ""
+	return all
 }
 
 // withoutData returns a program whose blobs have digests only.

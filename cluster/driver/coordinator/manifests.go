@@ -1,9 +1,9 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -128,17 +128,10 @@ func (c *Coordinator) writeManifest(rec *record) {
 // manifestOf returns the part of a run's manifest that the driver knows.
 func (c *Coordinator) manifestOf(p *runPlan) *clusterpb.RunManifest {
 	request, options := c.cfg.Request, p.req.GetOptions()
-	env := maps.Clone(request.GetEnv())
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, options.GetEnv())
 	m := &clusterpb.RunManifest{
-		Git: p.req.GetGit(), Version: c.cfg.Version, Framework: request.GetFramework(), Environment: manifest.Variables(env),
-		Options: optionTexts(options), Files: map[string]string{},
-	}
-	if m.Framework == "" {
-		m.Framework = cluster.TensorFlow
+		Git: p.req.GetGit(), Version: c.cfg.Version, Framework: cmp.Or(request.GetFramework(), cluster.TensorFlow),
+		Environment: manifest.Variables(merged(request.GetEnv(), options.GetEnv())), Options: optionTexts(options),
+		Files: map[string]string{},
 	}
 	for _, f := range p.given {
 		m.Files[f.GetName()] = f.GetContent().GetSha256()

@@ -2,9 +2,10 @@ package coordinator
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
 // noteSharedHost says once when every executor is on one host although others have room. It asks the engine. Loop only.
@@ -15,25 +16,18 @@ func (c *Coordinator) noteSharedHost() {
 		return
 	}
 	host := all[0].Host
-	for _, x := range all {
-		if x.Host != host {
-			return
-		}
+	if slices.ContainsFunc(all, func(x *lifecycle.Executor) bool { return x.Host != host }) {
+		return
 	}
 	c.work.Go(func() {
 		others, err := lister.OtherHosts(c.working, host)
 		if err != nil || len(others) == 0 {
 			return // it is only advice
 		}
-		const most = 3
-		shown := strings.Join(others[:min(len(others), most)], ", ")
-		if n := len(others) - most; n > 0 {
-			shown += fmt.Sprintf(" and %d more", n)
-		}
 		c.post(func() {
 			c.note(fmt.Sprintf("all %d tasks are on %s, although the engine has room on %s: %%tfcluster reset --hard spreads "+
 				"them; reserve --pack keeps them together, where tfcluster.collective goes through shared memory",
-				len(all), host, shown), false)
+				len(all), host, someOf(others)), false)
 			c.subs.wake()
 		})
 	})

@@ -100,11 +100,8 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	}
 	r.chooseLead(id)
 	leads := r.lead == id.String()
-	p := r.status.GetProgress()
-	if p == nil {
-		p = &clusterpb.Report{Metrics: map[string]float64{}}
-		r.status.Progress = p
-	}
+	p := cmp.Or(r.status.GetProgress(), &clusterpb.Report{Metrics: map[string]float64{}})
+	r.status.Progress = p
 	prefix := ""
 	if id.Role == cluster.Evaluator {
 		prefix = "evaluator/"
@@ -197,10 +194,8 @@ func (r *record) point(name, task string, step int64, v float64) {
 // usage adds a heartbeat's usage to a task.
 func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
-	now, before, usage := time.Now(), t.status.GetUsage(), proto.CloneOf(u.GetUsage())
-	if usage == nil {
-		usage = &clusterpb.Usage{}
-	}
+	now, before := time.Now(), t.status.GetUsage()
+	usage := cmp.Or(proto.CloneOf(u.GetUsage()), &clusterpb.Usage{})
 	usage.CpuPercent = before.GetCpuPercent()
 	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
 		usage.CpuPercent = 100 * max(0, usage.GetCpuSeconds()-before.GetCpuSeconds()) / d.Seconds()
@@ -211,13 +206,13 @@ func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	}
 }
 
-// fill updates the record's status from the lifecycle.
-func (r *record) fill(lr *lifecycle.Run, lines int64) {
+// fill updates the record's status from the lifecycle. Loop only.
+func (c *Coordinator) fill(r *record, lr *lifecycle.Run) {
 	if r.loaded {
 		return
 	}
 	st := r.status
-	st.Lines = lines
+	st.Lines = c.store.Lines(st.GetId())
 	if r.over.IsZero() {
 		st.Seconds = time.Since(r.began).Seconds()
 	} else {
@@ -267,7 +262,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 // status returns a copy of a record's current status, with results as reprs only, because
 // values may be many megabytes. Loop only.
 func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
-	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+	c.fill(rec, c.lc.Run())
 	rec.status.Detached = c.clients.detached && rec.over.IsZero()
 	result, byTask := rec.status.Result, rec.status.Results
 	rec.status.Result, rec.status.Results = nil, nil // do not clone the values

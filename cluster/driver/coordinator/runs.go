@@ -122,7 +122,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 			}
 		}
 	}
-	c.lastStatus(rec)
+	c.fill(rec, c.lc.Run())
 	c.settleValues(rec)
 	c.compareTasks(rec)
 	c.writeManifest(rec)
@@ -142,7 +142,7 @@ func (c *Coordinator) runGone(lr *lifecycle.Run) {
 	c.sweep(rec.status.GetId())
 	c.store.EndRun(rec.status.GetId())
 	if !rec.over.IsZero() {
-		rec.fill(lr, c.store.Lines(rec.status.GetId()))
+		c.fill(rec, lr)
 		c.writeRecord(rec)
 	}
 }

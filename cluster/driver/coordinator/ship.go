@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
@@ -49,11 +52,6 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 	return err
 }
 
-// fetching reports what an executor fetches before it is ready. Loop only.
-func (c *Coordinator) fetching(id cluster.ExecutorID, what string) {
-	c.handle(lifecycle.AgentFetching{Exec: id, What: what})
-}
-
 // lacksEnvironment ends a reservation if an executor cannot use the environment: a replacement
 // could not either. It returns false if the Python started. Loop only.
 func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
@@ -64,13 +62,17 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	return true
 }
 
-// filesOf returns the current contents of --files; if this host does not have them, those that
+// importFiles stores the current contents of --files; if this host does not have them, those that
 // the start names.
-func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest,
-	ship []*clusterpb.GivenFile,
-) ([]*clusterpb.Shipped, error) {
-	if f.Source != nil {
-		return req.GetGiven(), f.shipped.Import(ctx, req.GetGiven(), f.Source)
+func (c *Coordinator) importFiles(ctx context.Context, p *runPlan) (err error) {
+	if f := &c.files; f.Source != nil {
+		p.given = p.req.GetGiven()
+		err = f.shipped.Import(ctx, p.given, f.Source)
+	} else {
+		p.given, err = f.shipped.Files(ctx, c.cfg.Request.GetShip())
 	}
-	return f.shipped.Files(ctx, ship)
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return nil
 }

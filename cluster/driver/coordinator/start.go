@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -24,9 +23,7 @@ import (
 // Start implements the Control service.
 func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
 	ctx := stream.Context()
-	if req.GetOptions() == nil {
-		req.Options = &clusterpb.RunOptions{}
-	}
+	req.Options = cmp.Or(req.GetOptions(), &clusterpb.RunOptions{})
 	if req.GetReplace() {
 		if err := c.endActive(ctx); err != nil {
 			return err
@@ -109,7 +106,7 @@ func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartReques
 		err = c.files.folders(ctx, plan)
 	}
 	if err == nil {
-		err = plan.importFiles(ctx, c)
+		err = c.importFiles(ctx, plan)
 	}
 	if err != nil {
 		c.discard(plan) // first: the next plan has the same number
@@ -245,24 +242,9 @@ func wordsOf(p *clusterpb.Program) []string {
 func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	r, o, was := proto.CloneOf(last), proto.CloneOf(req.GetOptions()), last.GetOptions()
 	o.Mode, o.Epochs, o.WorkingDir = was.GetMode(), was.GetEpochs(), was.GetWorkingDir()
-	env := maps.Clone(was.GetEnv())
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, o.GetEnv())
-	o.Env = env
+	o.Env = merged(was.GetEnv(), o.GetEnv())
 	r.Options, r.Given, r.Git = o, req.GetGiven(), req.GetGit()
 	return r
-}
-
-// importFiles stores the current contents of --files.
-func (p *runPlan) importFiles(ctx context.Context, c *Coordinator) error {
-	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
-	if err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
-	}
-	p.given = given
-	return nil
 }
 
 // untilDone is a file system that opens no more files once its context is done.

@@ -29,62 +29,47 @@ type subscribers struct {
 // panelStream is a stream of Watch. Its channels have a capacity of 1.
 type panelStream struct{ changed, progressed chan struct{} }
 
+// register adds a stream to those of its kind in s, until leave is called.
+func register[S comparable](s *subscribers, streams map[S]struct{}, stream S) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams[stream] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(streams, stream)
+		s.closeWaiting()
+	}
+}
+
 // show registers a panel.
 func (s *subscribers) show() (p *panelStream, leave func()) {
 	p = &panelStream{changed: make(chan struct{}, 1), progressed: make(chan struct{}, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.panels[p] = struct{}{}
-	return p, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.panels, p)
-	}
+	return p, register(s, s.panels, p)
 }
 
 // watch returns a channel that receives a token after each change.
 func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 	ch := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchers[ch] = struct{}{}
-	return ch, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.watchers, ch)
-		s.closeWaiting()
-	}
+	return ch, register(s, s.watchers, ch)
 }
 
 // wake notifies the streams of a change.
-func (s *subscribers) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range s.panels {
-		notify(p.changed)
-	}
-	s.wakeWatchers()
-}
+func (s *subscribers) wake() { s.tell(func(p *panelStream) { notify(p.changed) }) }
 
 // progressed notifies the streams of a step or metric.
-func (s *subscribers) progressed() {
+func (s *subscribers) progressed() { s.tell(func(p *panelStream) { notify(p.progressed) }) }
+
+// used notifies the streams of the use of CPU and memory. Panels look themselves.
+func (s *subscribers) used() { s.tell(func(*panelStream) {}) }
+
+// tell notifies the watchers, and calls panel for each panel.
+func (s *subscribers) tell(panel func(*panelStream)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.panels {
-		notify(p.progressed)
+		panel(p)
 	}
-	s.wakeWatchers()
-}
-
-// used notifies the streams of the use of CPU and memory. Panels look themselves.
-func (s *subscribers) used() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wakeWatchers()
-}
-
-// wakeWatchers notifies the watchers. The caller holds mu.
-func (s *subscribers) wakeWatchers() {
 	for ch := range s.watchers {
 		notify(ch)
 	}
@@ -126,19 +111,6 @@ func (s *subscribers) hasFollowers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.followers) > 0
-}
-
-// follow passes a follower all new notes.
-func (s *subscribers) follow(f *follower) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.followers[f] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.followers, f)
-		s.closeWaiting()
-	}
 }
 
 // note passes a note to every follower.
@@ -230,7 +202,7 @@ func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingSe
 				return err
 			}
 		}
-		c.pause(ctx, max(pacer.Rest(now), min(updatesShare*time.Since(began), panelRest)))
+		_ = c.sleep(ctx, max(pacer.Rest(now), min(updatesShare*time.Since(began), panelRest))) // awaitPanel reports the end
 		if err := c.awaitPanel(ctx, p, now); err != nil {
 			return err
 		}
@@ -240,37 +212,23 @@ func (c *control) Watch(_ *clusterpb.WatchRequest, stream grpc.ServerStreamingSe
 // panelRest bounds the pause of a panel for a large cluster: a stop is shown within 100 ms.
 const panelRest = 50 * time.Millisecond
 
-// pause waits for d, ctx or the cluster's end.
-func (l *eventLoop) pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	case <-l.done:
-	}
-}
-
 // awaitPanel waits until a panel must look again, having looked last at a time. The cluster's end is no error.
 func (c *Coordinator) awaitPanel(ctx context.Context, p *panelStream, looked time.Time) error {
-	usage := time.NewTimer(time.Until(looked.Add(panel.UsageEvery)))
-	defer usage.Stop()
-	progress := time.NewTimer(time.Until(looked.Add(panel.ProgressEvery)))
-	defer progress.Stop()
+	usage := time.After(time.Until(looked.Add(panel.UsageEvery)))
+	progress := time.After(time.Until(looked.Add(panel.ProgressEvery)))
 	var progressed <-chan struct{}
 	for {
 		select {
-		case <-p.changed:
-			return nil
-		case <-progress.C:
+		case <-progress:
 			progressed = p.progressed
+			continue
+		case <-p.changed:
 		case <-progressed:
-			return nil
-		case <-usage.C:
-			return nil
+		case <-usage:
 		case <-c.done:
-			return nil
 		case <-ctx.Done():
-			return ctx.Err()
 		}
+		return ctx.Err()
 	}
 }
 

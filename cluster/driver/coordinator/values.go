@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -64,11 +65,7 @@ func (c *Coordinator) settleValues(rec *record) {
 		if t.State != lifecycle.TaskExited || t.Exit.GetCode() != 0 || t.Exit.GetSignal() != 0 || t.Exit.GetReason() != "" {
 			continue
 		}
-		result := rec.values.of[t.ID]
-		if result == nil {
-			result = &clusterpb.TaskResult{Json: "null"}
-		}
-		rec.status.Results[t.ID.String()] = result
+		rec.status.Results[t.ID.String()] = cmp.Or(rec.values.of[t.ID], &clusterpb.TaskResult{Json: "null"})
 	}
 	if cut := rec.values.cut; len(cut) > 0 {
 		slices.SortFunc(cut, cluster.CompareTasks)

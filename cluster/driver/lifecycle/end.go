@@ -33,15 +33,12 @@ func (l *Machine) closeRun(how string, f *clusterpb.Failure, grace time.Duration
 
 // endAll ends all remaining processes of the run.
 func (l *Machine) endAll(grace time.Duration) {
-	busy := false
 	for _, x := range l.execs {
-		if !x.Busy {
-			continue
+		if x.Busy {
+			l.end(x, grace)
 		}
-		busy = true
-		l.end(x, grace)
 	}
-	if busy {
+	if l.count.busy > 0 {
 		l.do(SetTimer{"ending", grace + l.limits.ending})
 	}
 }

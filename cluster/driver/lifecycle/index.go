@@ -52,37 +52,32 @@ func (n *taskCounts) add(t *Task, by int) {
 // Executor returns the executor with the given ID, or nil.
 func (l *Machine) Executor(id cluster.ExecutorID) *Executor { return l.byID[id] }
 
+// recount updates the count of a condition that changes for one executor.
+func recount(n *int, was, is bool) {
+	if was {
+		*n--
+	}
+	if is {
+		*n++
+	}
+}
+
 // setState changes the state of an executor and the counts.
 func (l *Machine) setState(x *Executor, s ExecutorState) {
-	if x.State != ExecutorReady {
-		l.count.unready--
-	}
+	recount(&l.count.unready, x.State != ExecutorReady, s != ExecutorReady)
 	x.State = s
-	if x.State != ExecutorReady {
-		l.count.unready++
-	}
 }
 
 // setBusy records whether an executor holds a process of a run.
 func (l *Machine) setBusy(x *Executor, busy bool) {
-	if x.Busy {
-		l.count.busy--
-	}
+	recount(&l.count.busy, x.Busy, busy)
 	x.Busy = busy
-	if x.Busy {
-		l.count.busy++
-	}
 }
 
 // setSkipped records whether the attempt continues without an executor.
 func (l *Machine) setSkipped(x *Executor, skipped bool) {
-	if x.inRun.skipped {
-		l.count.skipped--
-	}
+	recount(&l.count.skipped, x.inRun.skipped, skipped)
 	x.inRun.skipped = skipped
-	if x.inRun.skipped {
-		l.count.skipped++
-	}
 }
 
 // index builds the executors' index and counts. New calls it once.

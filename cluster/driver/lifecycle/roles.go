@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,9 +89,7 @@ func (l *Machine) updateAwaits() bool {
 func (l *Machine) awaits(role string) string {
 	for _, before := range l.policy(role).after {
 		n := l.run.count[before]
-		switch {
-		case n == nil:
-		case n.waiting+n.launching > 0, l.policy(before).kind == cluster.Tracked && !l.ended(before):
+		if n != nil && (n.waiting+n.launching > 0 || l.policy(before).kind == cluster.Tracked && !l.ended(before)) {
 			return before
 		}
 	}
@@ -181,21 +180,16 @@ func (l *Machine) startEndTimers() {
 // is ended with it.
 func (l *Machine) endTimeout(role string) {
 	r := l.run
-	if !r.over || !r.State.Open() || r.Stopping {
+	if !r.over || !r.State.Open() || r.Stopping || r.count[role].overdue {
 		return
 	}
 	p := l.policy(role)
-	if r.count[role].overdue {
-		return
-	}
 	var left []string
 	var first *Task
 	for _, t := range r.Tasks {
 		if t.ID.Role == role && t.alive() {
 			left = append(left, t.ID.String())
-			if first == nil {
-				first = t
-			}
+			first = cmp.Or(first, t)
 		}
 	}
 	if first == nil {
@@ -250,16 +244,12 @@ func (r *Run) launching() bool {
 	return false
 }
 
-func (t *Task) entering() bool {
-	return t.State == TaskLaunching || (t.State == TaskWaiting && t.Awaits == "")
-}
-
 // notEnteredBy returns the failure of a start in which launched tasks did not enter their
 // program in time.
 func (r *Run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
 	var who []string
 	for _, t := range r.Tasks {
-		if t.entering() {
+		if t.State == TaskLaunching || t.State == TaskWaiting && t.Awaits == "" {
 			who = append(who, t.ID.String())
 		}
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -86,17 +87,13 @@ func (l *Machine) stop(e StopRequested) {
 		return
 	}
 	r := l.run
-	reason := e.Reason
-	if reason == "" {
-		reason = "stopped"
-	}
 	if r.Stopping && e.Grace > 0 {
 		return
 	}
 	r.Stopping, r.undecided = true, undecided{} // a failure that waits for its root cause has none any more
 	l.do(SetTimer{"settle", 0})
 	r.stop = &stopPlan{grace: e.Grace, phase: stopSignaled}
-	r.Failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
+	r.Failure = &clusterpb.Failure{Kind: "canceled", Summary: cmp.Or(e.Reason, "stopped")}
 	busy := l.busyTasks(func(*Task) bool { return true })
 	if len(busy) == 0 {
 		l.closeRun("stopped", r.Failure, 0)
@@ -184,9 +181,7 @@ func (l *Machine) nameOnceAnswered() {
 	}
 }
 
-// reporters returns the training tasks that have reported their step.
-func (l *Machine) reporters() []*Task { return l.busyTasks(l.reports) }
-
+// reports reports whether a task is one of the training tasks that have reported their step.
 func (l *Machine) reports(t *Task) bool {
 	return l.trains(t) && !t.leaving && l.run.stop.steps[t.ID].GetCounter() != ""
 }
@@ -195,7 +190,7 @@ func (l *Machine) reports(t *Task) bool {
 func (l *Machine) nameStep() {
 	s := l.run.stop
 	s.seen = [stopScans]int{}
-	reporters := l.reporters()
+	reporters := l.busyTasks(l.reports)
 	counters := map[string]bool{}
 	var answers []*clusterpb.Step
 	for _, t := range reporters {
@@ -229,14 +224,12 @@ func (l *Machine) confirmOnceReady() {
 	if l.anyBusy(scanUnready, func(t *Task) bool { return l.reports(t) && !s.ready[t.ID] }) {
 		return
 	}
-	var names []string
-	for _, t := range l.reporters() {
-		names = append(names, t.ID.String())
-	}
 	s.phase, s.seen = stopAgreed, [stopScans]int{}
 	confirmed := proto.CloneOf(s.named)
 	confirmed.Confirmed = true
-	for _, t := range l.reporters() {
+	var names []string
+	for _, t := range l.busyTasks(l.reports) {
+		names = append(names, t.ID.String())
 		t.asked = true
 		l.do(SendInstruction{t.exec, actAtStep(confirmed)})
 	}
@@ -373,10 +366,9 @@ func (l *Machine) resumeStop() {
 // Tasks with a silent agent are spared: it is unknown whether the request has reached them.
 func (l *Machine) killUnresponsive() {
 	l.run.stop.ended = false // the next exit starts the timer for tasks signaled in the meantime
-	stuck := l.busyTasks(
-		func(t *Task) bool { return t.signaled && !t.leaving && l.Executor(t.exec).State != ExecutorSilent })
+	stuck := func(t *Task) bool { return t.signaled && !t.leaving && l.Executor(t.exec).State != ExecutorSilent }
 	var names []string
-	for _, t := range stuck {
+	for _, t := range l.busyTasks(stuck) {
 		names = append(names, t.ID.String())
 		l.end(l.Executor(t.exec), 0)
 	}

@@ -1,6 +1,7 @@
 package panel
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -46,9 +47,7 @@ func (g *GPUs) AddTo(u *clusterpb.TaskUsage) {
 	if g == nil {
 		return
 	}
-	if u.Usage == nil {
-		u.Usage = &clusterpb.Usage{}
-	}
+	u.Usage = cmp.Or(u.GetUsage(), &clusterpb.Usage{})
 	u.Usage.GpuPercent, u.Usage.GpuUsedBytes = &g.Percent, &g.Bytes
 }
 
@@ -101,10 +100,7 @@ func (s *Samples) Add(u *clusterpb.TaskUsage, now time.Time) {
 	if !(percent > 0 && percent <= math.MaxFloat32) {
 		percent = 0
 	}
-	usage := proto.CloneOf(u.GetUsage())
-	if usage == nil {
-		usage = &clusterpb.Usage{}
-	}
+	usage := cmp.Or(proto.CloneOf(u.GetUsage()), &clusterpb.Usage{})
 	usage.CpuPercent, usage.CpuSeconds = percent, nil
 	r.add(uint32(now.Sub(s.began)/clockUnit), usage.Values())
 	r.cpu, r.at = seconds, now

@@ -49,16 +49,12 @@ func (p *Proxy) upload(ctx context.Context, s *clusterpb.Shipped) error {
 }
 
 // start forwards a Start after uploading the current content of --files.
-func (p *Proxy) start(method string, s grpc.ServerStream) error {
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
+func (p *Proxy) start(method string, asked []byte, s grpc.ServerStream) error {
 	if err := p.checkProtocol(s.Context()); err != nil {
 		return err
 	}
 	if len(p.cfg.Request.GetShip()) == 0 {
-		return p.forward(method, s, [][]byte{asked})
+		return p.forward(method, s, asked)
 	}
 	req := &clusterpb.StartRequest{}
 	err := proto.Unmarshal(asked, req)
@@ -71,7 +67,7 @@ func (p *Proxy) start(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return p.forward(method, s, [][]byte{asked})
+	return p.forward(method, s, asked)
 }
 
 // checkProtocol returns an error if the driver does not support this version's starts: clients

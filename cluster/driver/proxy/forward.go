@@ -52,56 +52,49 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	if !ok {
 		return status.Error(codes.Internal, errtext.Fault("a call without a method").Error())
 	}
+	serve := map[string]func(method string, asked []byte, s grpc.ServerStream) error{
+		"Reserve": p.reserve, "Watch": p.watch, "Hold": p.hold, "Shutdown": p.shutdown, "Start": p.start,
+	}[path.Base(method)]
+	if serve != nil {
+		var asked []byte
+		if err := s.RecvMsg(&asked); err != nil {
+			return err
+		}
+		return serve(method, asked, s)
+	}
 	switch path.Base(method) {
-	case "Reserve":
-		return p.reserve(method, s)
 	case "Status":
 		if !p.reconnects(s.Context()) {
-			return p.status(s)
+			return s.SendMsg(p.ownStatus())
 		}
-	case "Watch":
-		return p.watch(method, s)
 	case "Samples":
 		if !p.reconnects(s.Context()) { // the driver has them in memory
-			return status.Error(codes.Unavailable, "there are no samples: the cluster's driver does not answer: "+p.waitingFor())
+			return status.Error(codes.Unavailable,
+				"there are no samples: the cluster's driver does not answer: "+p.look().waiting)
 		}
-	case "Hold":
-		return p.hold(method, s)
-	case "Shutdown":
-		return p.shutdown(method, s)
-	case "Start":
-		return p.start(method, s)
 	case "TensorBoard":
 		return p.tensorBoard(s)
 	case "LinesAddress":
 		return p.linesAddress(s)
 	}
-	return p.forward(method, s, nil)
-}
-
-// driver returns the connection to the driver, nil while none answers, why the cluster is over, nil while it is not,
-// and what is closed when one of them changes.
-func (p *Proxy) driver() (conn *grpc.ClientConn, changed <-chan struct{}, over error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn, p.changed, p.over
+	return p.forward(method, s)
 }
 
 // waitForDriver returns the connection to the driver, and waits while there is none.
 func (p *Proxy) waitForDriver(ctx context.Context) (*grpc.ClientConn, error) {
 	for {
-		conn, changed, over := p.driver()
-		if over != nil {
-			return nil, status.Error(codes.Unavailable, over.Error())
+		now := p.look()
+		if now.over != nil {
+			return nil, status.Error(codes.Unavailable, now.over.Error())
 		}
-		if conn != nil {
-			return conn, nil
+		if now.conn != nil {
+			return now.conn, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer yet: "+p.waitingFor()+
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer yet: "+p.look().waiting+
 				"; repeat the command")
-		case <-changed:
+		case <-now.changed:
 		}
 	}
 }
@@ -112,8 +105,8 @@ const reconnectWait = 3 * time.Second
 
 // reconnects returns whether the driver is connected, or is again within reconnectWait.
 func (p *Proxy) reconnects(ctx context.Context) bool {
-	if p.connected() || !p.published() {
-		return p.connected()
+	if p.look().conn != nil || !p.published() {
+		return p.look().conn != nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
@@ -122,7 +115,7 @@ func (p *Proxy) reconnects(ctx context.Context) bool {
 }
 
 // forward forwards a call, first with the messages received already, and returns its answers.
-func (p *Proxy) forward(method string, s grpc.ServerStream, received [][]byte) error {
+func (p *Proxy) forward(method string, s grpc.ServerStream, received ...[]byte) error {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	to, err := p.open(ctx, method)
@@ -183,15 +176,15 @@ func (p *Proxy) explain(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
 	for {
-		conn, changed, over := p.driver()
+		now := p.look()
 		switch {
-		case over != nil:
-			return status.Error(codes.Unavailable, over.Error())
-		case conn == nil:
+		case now.over != nil:
+			return status.Error(codes.Unavailable, now.over.Error())
+		case now.conn == nil:
 			return status.Error(codes.Aborted, "the cluster's driver ended, and its engine starts it again: repeat the command")
 		}
 		select {
-		case <-changed:
+		case <-now.changed:
 		case <-ctx.Done():
 			return err
 		}
@@ -224,30 +217,26 @@ func (p *Proxy) recheckDriver() {
 }
 
 // reserve reports what the reservation waits for until the driver answers, then forwards.
-func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
+func (p *Proxy) reserve(method string, asked []byte, s grpc.ServerStream) error {
 	for {
-		conn, changed, over := p.driver()
-		if conn != nil {
-			return p.forward(method, s, [][]byte{asked})
+		now := p.look()
+		if now.conn != nil {
+			return p.forward(method, s, asked)
 		}
 		u := &clusterpb.ReserveUpdate{
-			Executors: p.executors(), Waiting: p.waitingFor(), Seconds: time.Since(p.began).Seconds(),
+			Executors: p.executors(), Waiting: now.waiting, Seconds: time.Since(p.began).Seconds(),
 		}
-		if h := p.remoteDriver(); h != nil {
-			u.Allocation = h.ID()
+		if now.remote != nil {
+			u.Allocation = now.remote.ID()
 		}
-		if over != nil {
-			u.Failure = failure(over)
+		if now.over != nil {
+			u.Failure = failure(now.over)
 		}
-		if err := s.SendMsg(u); err != nil || over != nil {
+		if err := s.SendMsg(u); err != nil || now.over != nil {
 			return err
 		}
 		select {
-		case <-changed:
+		case <-now.changed:
 		case <-time.After(time.Second): // updates Seconds
 		case <-s.Context().Done():
 			return s.Context().Err()
@@ -269,26 +258,13 @@ func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
 	var all []*clusterpb.ExecutorStatus
 	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
 		all = append(all,
-			&clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.waitingFor()})
+			&clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.look().waiting})
 	}
 	return all
 }
 
-// status answers Status while no driver answers.
-func (p *Proxy) status(s grpc.ServerStream) error {
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
-	return s.SendMsg(p.ownStatus())
-}
-
 // hold registers the client with the driver, and with each later one, until the stream ends.
-func (p *Proxy) hold(method string, s grpc.ServerStream) error {
-	var first []byte
-	if err := s.RecvMsg(&first); err != nil {
-		return err
-	}
+func (p *Proxy) hold(method string, first []byte, s grpc.ServerStream) error {
 	if err := s.SendMsg(&clusterpb.HoldUpdate{}); err != nil {
 		return err
 	}

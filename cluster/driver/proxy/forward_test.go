@@ -31,7 +31,8 @@ func TestReserveFailures(t *testing.T) {
 		},
 	} {
 		p := &Proxy{
-			cfg: Config{Request: &clusterpb.ReserveRequest{}}, changed: make(chan struct{}), done: make(chan struct{}),
+			cfg:  Config{Request: &clusterpb.ReserveRequest{}},
+			link: link{changed: make(chan struct{})}, done: make(chan struct{}),
 		}
 		p.setEnded(tt.why)
 		client := clusterpb.NewControlClient(

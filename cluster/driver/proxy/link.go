@@ -1,6 +1,32 @@
 package proxy
 
-import "google.golang.org/grpc/connectivity"
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// link is what a proxy knows about the driver.
+type link struct {
+	remote        cluster.RemoteDriver // nil until it is submitted
+	conn          *grpc.ClientConn     // nil while no driver answers
+	address       string               // of conn, or of the last one
+	waiting       string               // the reason, while no driver answers
+	changed       chan struct{}        // closed and replaced at each change
+	over          error                // why the cluster is over
+	shutdownAsked bool                 // a client asked for the end
+}
+
+// ready returns whether there is a working connection to the driver.
+func (l link) ready() bool { return l.conn != nil && l.conn.GetState() == connectivity.Ready }
+
+// look returns the link as it is now.
+func (p *Proxy) look() link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.link
+}
 
 // disconnect closes the connection to a driver that has gone. waits, unless "", is the reason
 // to show.
@@ -41,34 +67,6 @@ func (p *Proxy) wake() {
 	p.changed = make(chan struct{})
 }
 
-func (p *Proxy) connected() bool {
-	conn, _, _ := p.driver()
-	return conn != nil
-}
-
-// connectionReady returns whether there is a working connection to the driver.
-func (p *Proxy) connectionReady() bool {
-	conn, _, _ := p.driver()
-	return conn != nil && conn.GetState() == connectivity.Ready
-}
-
-func (p *Proxy) waitingFor() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waiting
-}
-
 // published returns whether a client may know the cluster: a driver has answered, or an earlier
 // proxy existed.
-func (p *Proxy) published() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cfg.Old != nil || p.address != ""
-}
-
-// shutdownRequested returns whether a client has called Shutdown.
-func (p *Proxy) shutdownRequested() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.shutdownAsked
-}
+func (p *Proxy) published() bool { return p.cfg.Old != nil || p.look().address != "" }

@@ -69,21 +69,16 @@ type Proxy struct {
 	end       func()        // ends the cluster by force
 	began     time.Time
 
-	mu            sync.Mutex
-	remote        cluster.RemoteDriver // guarded by mu: nil until it is submitted
-	conn          *grpc.ClientConn     // guarded by mu: nil while no driver answers
-	address       string               // guarded by mu: of conn, or of the last one
-	waiting       string               // guarded by mu: the reason, while no driver answers
-	changed       chan struct{}        // guarded by mu: closed and replaced at each change
-	over          error                // guarded by mu: why the cluster is over
-	shutdownAsked bool                 // guarded by mu: a client asked for the end
+	mu   sync.Mutex
+	link // guarded by mu
 }
 
 // New returns a proxy. If cfg.Old names a driver, it finds that one.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
-		cfg: cfg, recheck: make(chan struct{}, 1), done: make(chan struct{}), began: time.Now(), changed: make(chan struct{}),
+		cfg: cfg, recheck: make(chan struct{}, 1), done: make(chan struct{}), began: time.Now(),
 		artifacts: coordinator.NewArtifactStore(cfg.StateDir), board: localBoard{process: cfg.TensorBoard},
+		link: link{changed: make(chan struct{})},
 	}
 	if cfg.Old == nil || len(cfg.Old.Saved) == 0 || string(cfg.Old.Saved) == "null" {
 		return p, nil
@@ -115,9 +110,9 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	if err == nil {
 		err = p.follow(following)
 	}
-	hosted := p.remoteDriver()
+	hosted := p.look().remote
 	alone := hosted != nil && p.cfg.Begin != nil // its driver starts the run without this process
-	if ctx.Err() != nil && (alone || p.published()) && !p.shutdownRequested() && !errors.Is(err, cluster.ErrEnded) {
+	if ctx.Err() != nil && (alone || p.published()) && !p.look().shutdownAsked && !errors.Is(err, cluster.ErrEnded) {
 		serving.Stop(clients)
 		return true, errors.Join(g.Wait(), p.close())
 	}
@@ -129,14 +124,11 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	}
 	p.record(p.ending(err))
 	p.setEnded(err)
-	if !p.shutdownRequested() { // lets clients read the reason
-		select {
-		case <-time.After(failureDelay):
-		case <-ctx.Done():
-		}
+	if !p.look().shutdownAsked { // lets clients read the reason
+		pause(ctx, nil, failureDelay)
 	}
 	serving.Stop(clients)
-	if p.shutdownRequested() {
+	if p.look().shutdownAsked {
 		err = nil
 	}
 	return false, errors.Join(err, ended, g.Wait(), p.close())
@@ -147,11 +139,11 @@ const Ended = "ended"
 
 // ending returns the final state of the cluster's application, in a few words.
 func (p *Proxy) ending(err error) string {
-	if p.shutdownRequested() || err == nil || !errors.Is(err, cluster.ErrEnded) {
+	if p.look().shutdownAsked || err == nil || !errors.Is(err, cluster.ErrEnded) {
 		return Ended
 	}
 	words := strings.TrimPrefix(err.Error(), cluster.ErrEnded.Error()+": ")
-	return strings.TrimPrefix(words, p.remoteDriver().ID()+" is ")
+	return strings.TrimPrefix(words, p.look().remote.ID()+" is ")
 }
 
 // Times of the proxy.
@@ -167,7 +159,7 @@ const (
 
 // submit submits the driver to the engine, unless an earlier proxy has.
 func (p *Proxy) submit(ctx context.Context) error {
-	if p.remoteDriver() != nil {
+	if p.look().remote != nil {
 		return nil
 	}
 	p.setWaiting("waiting for the engine")
@@ -234,7 +226,7 @@ func endUnpublished(ctx context.Context, hosted cluster.RemoteDriver) error {
 
 // Save saves the state for the next proxy and the cluster's record.
 func (p *Proxy) Save() error {
-	hosted := p.remoteDriver()
+	hosted := p.look().remote
 	if hosted == nil {
 		return p.cfg.Save("", nil)
 	}
@@ -242,35 +234,29 @@ func (p *Proxy) Save() error {
 	return p.cfg.Save(hosted.ID(), hosted.Saved())
 }
 
-func (p *Proxy) remoteDriver() cluster.RemoteDriver {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.remote
-}
-
 // follow keeps a connection to the driver until the engine reports its final end, or ctx
 // ends.
 func (p *Proxy) follow(ctx context.Context) error {
 	pause := firstPoll
 	for {
-		address, waits, err := p.remoteDriver().Endpoint(ctx)
+		address, waits, err := p.look().remote.Endpoint(ctx)
 		switch {
 		case errors.Is(err, cluster.ErrEnded):
 			return err
 		case err != nil:
 			p.setWaiting(err.Error()) // a connected driver may still answer
-		case address == "" && p.connectionReady(): // a restarted engine does not know the address yet
+		case address == "" && p.look().ready(): // a restarted engine does not know the address yet
 		case address == "":
 			p.disconnect(waits)
 		default:
 			p.connect(ctx, address)
 		}
-		if p.connected() {
+		if p.look().conn != nil {
 			pause = connectedPoll
 		} else {
 			pause = min(pause*3/2, waitingPoll)
 			if limit := p.reserveTimeout(); limit > 0 && time.Since(p.began) > limit {
-				return fmt.Errorf("%w after %s: %s", errLate, limit, p.waitingFor())
+				return fmt.Errorf("%w after %s: %s", errLate, limit, p.look().waiting)
 			}
 		}
 		select {
@@ -297,10 +283,7 @@ func (p *Proxy) reserveTimeout() time.Duration {
 
 // connect connects to the driver at an address, unless it is connected to that.
 func (p *Proxy) connect(ctx context.Context, address string) {
-	p.mu.Lock()
-	same := p.conn != nil && p.address == address
-	p.mu.Unlock()
-	if same {
+	if now := p.look(); now.conn != nil && now.address == address {
 		return
 	}
 	p.disconnect("")
@@ -332,7 +315,7 @@ func (p *Proxy) close() error {
 	defer cancel()
 	err := p.board.close(ctx)
 	p.disconnect("")
-	if h := p.remoteDriver(); h != nil {
+	if h := p.look().remote; h != nil {
 		err = errors.Join(err, h.Close())
 	}
 	return err
@@ -341,7 +324,7 @@ func (p *Proxy) close() error {
 // record writes the cluster's record; how is the final state of its application, "" while it
 // runs.
 func (p *Proxy) record(how string) {
-	if hosted := p.remoteDriver(); hosted != nil {
+	if hosted := p.look().remote; hosted != nil {
 		p.cfg.Record(hosted.ID(), how)
 	}
 }

@@ -15,13 +15,9 @@ import (
 
 // shutdown has the driver release the cluster and waits until the engine has ended it. If no
 // driver answers, the cluster is ended by force.
-func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
+func (p *Proxy) shutdown(method string, asked []byte, s grpc.ServerStream) error {
 	for again := true; again; {
-		conn, _, _ := p.driver()
+		conn := p.look().conn
 		if conn == nil {
 			p.requestShutdown()
 			p.end()
@@ -43,14 +39,14 @@ func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 func (p *Proxy) awaitEnd(ctx context.Context, conn *grpc.ClientConn) (again bool, err error) {
 	late := time.After(endLimit)
 	for {
-		now, changed, _ := p.driver()
-		if now != nil && conn != nil && now != conn {
+		now := p.look()
+		if now.conn != nil && conn != nil && now.conn != conn {
 			return true, nil
 		}
 		select {
 		case <-p.done:
 			return false, nil
-		case <-changed:
+		case <-now.changed:
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-late:

@@ -36,8 +36,8 @@ func (d releasedDriver) Status(ctx context.Context, _ *clusterpb.StatusRequest) 
 // released returns a proxy, a client of it, and a function that connects it to a new driver.
 func released(t *testing.T) (*Proxy, clusterpb.ControlClient, func() releasedDriver) {
 	p := &Proxy{
-		cfg:     Config{Request: &clusterpb.ReserveRequest{}},
-		changed: make(chan struct{}), recheck: make(chan struct{}, 1), done: make(chan struct{}),
+		cfg:  Config{Request: &clusterpb.ReserveRequest{}},
+		link: link{changed: make(chan struct{})}, recheck: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	connect := func() releasedDriver {
 		d := releasedDriver{asked: make(chan struct{}, 1)}

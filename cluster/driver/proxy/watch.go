@@ -20,16 +20,12 @@ const (
 )
 
 // watch forwards the statuses of the driver, and of each later one. While none answers it sends its own status.
-func (p *Proxy) watch(method string, s grpc.ServerStream) error {
+func (p *Proxy) watch(method string, asked []byte, s grpc.ServerStream) error {
 	ctx := s.Context()
-	var asked []byte
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
 	var own *clusterpb.ClusterStatus // sent last; nil: the driver's was
 	for {
-		_, changed, over := p.driver()
-		if over == nil && p.reconnects(ctx) {
+		now := p.look()
+		if now.over == nil && p.reconnects(ctx) {
 			own = nil
 			if ended, err := p.forwardStatuses(ctx, method, asked, s); ended || err != nil {
 				return err
@@ -46,11 +42,11 @@ func (p *Proxy) watch(method string, s grpc.ServerStream) error {
 				return ctx.Err()
 			}
 		}
-		if over != nil {
+		if now.over != nil {
 			return nil
 		}
 		pause(ctx, nil, ownPause)
-		pause(ctx, changed, watchPause)
+		pause(ctx, now.changed, watchPause)
 	}
 }
 
@@ -98,10 +94,11 @@ func (p *Proxy) ownStatus() *clusterpb.ClusterStatus {
 		Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host, Version: p.cfg.Version,
 		Protocol: clusterpb.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
 	}
-	if h := p.remoteDriver(); h != nil {
-		st.Allocation = h.ID()
+	now := p.look()
+	if now.remote != nil {
+		st.Allocation = now.remote.ID()
 	}
-	if _, _, over := p.driver(); over != nil {
+	if now.over != nil {
 		st.State = "failed"
 	}
 	return st

@@ -71,8 +71,9 @@ func drivenBy(t *testing.T) (watchedDriver, *grpc.ClientConn) {
 func TestWatchOutlivesDrivers(t *testing.T) {
 	t.Parallel()
 	p := &Proxy{
-		cfg:     Config{Name: "c", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
-		changed: make(chan struct{}), recheck: make(chan struct{}, 1), done: make(chan struct{}), waiting: "it is queued",
+		cfg:  Config{Name: "c", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
+		link: link{changed: make(chan struct{}), waiting: "it is queued"}, recheck: make(chan struct{}, 1),
+		done: make(chan struct{}),
 	}
 	client := clusterpb.NewControlClient(
 		serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
