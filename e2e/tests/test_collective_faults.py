@@ -27,7 +27,7 @@ CAUSES = {
     "kill a task": "{} on .* was killed by signal 9",
     "kill an agent": "{} on .* is silent|executor lost.*{}|{}.*executor",
     "stop a task": r"{} on .* is stopped \(a SIGSTOP",
-    "stop an agent": "the executor of {} does not answer",
+    "stop an agent": r"the executor of {} does not answer|{} on .*: silent for \d+ s: its (agent|host) is ",
     "cut a connection": "lost the connection to {}|{} lost the connection to",
 }
 
