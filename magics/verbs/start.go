@@ -221,8 +221,8 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 		case <-quiet.Timer.C:
 			quiet.Ask(ctx, m)
 		case err := <-quiet.Answers:
-			if run == nil && session.FateOf(err) == session.Silent { // it has not begun a run
-				return nil, err
+			if run == nil && session.FateOf(err) == session.Silent {
+				return nil, maySucceed(err)
 			}
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
@@ -259,6 +259,17 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 			v.Show(false, func() render.Bundle { return render.RunView(run) })
 		}
 	}
+}
+
+// maySucceed returns the error of a start whose driver has not answered: it may have the request.
+func maySucceed(err error) error {
+	silent, ok := errors.AsType[*result.ClusterError](err)
+	if !ok {
+		return err
+	}
+	told := *silent
+	told.Text += "; the start was sent, and may take effect when it answers again"
+	return &told
 }
 
 // entered shows the state after start.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,7 +102,10 @@ func lastRuns(ctx context.Context, r *results.Results, p *state.ClusterRecord) (
 		}
 		select {
 		case <-ctx.Done():
-			return runs, nil
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return runs, nil
+			}
+			return nil, &result.Interrupted{Text: "no longer waiting for the last record of cluster " + p.Name}
 		case <-time.After(recordDelay / 20):
 		}
 	}

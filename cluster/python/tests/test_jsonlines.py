@@ -54,6 +54,7 @@ def test_descriptors() -> None:
             data, files, _, _ = socket.recv_fds(theirs, 1000, 4, socket.MSG_CMSG_CLOEXEC)
             reader.feed(data, files)
         assert list(reader.lines()) == [b'{"op": "none"}', b'{"op": "two"}']
+        assert not any(os.get_inheritable(file) for file in reader.files)
         os.close(reader.files.popleft())
         reader.close()
         assert os.read(read, 1) == b""  # no descriptor of the pipe's other end is open

@@ -34,6 +34,8 @@ class Reader:
     def feed(self, data: bytes, files: Sequence[int] = ()) -> None:
         """Takes what was received."""
         self._held += data
+        for file in files:  # socket.recv_fds ignores its flags, MSG_CMSG_CLOEXEC among them
+            os.set_inheritable(file, False)
         self.files.extend(files)
 
     def line(self) -> bytearray | None:
