@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.build=$(strip $(LOCAL_VERSION
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
 .PHONY: help soak build release wheel licenses venv install demo lab test prepare lint fmt bench notebooks proto ext check-proto lock clean hadoop
-.PHONY: FORCE test-engines test-matrix test-unit test-ext test-python test-backends test-notebooks engines-backends engines-notebooks test-long test-frameworks test-rdma
+.PHONY: FORCE test-engines test-matrix test-unit test-ext test-python test-backends test-notebooks test-hosts engines-backends engines-notebooks test-long test-frameworks test-rdma
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,7 +121,7 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 
 # Packages whose tests need a running engine or the program; the others' tests are unit tests. A few unit tests are
 # long, and shorter with -short.
-WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn ./e2e/hosts
+WITH_ENGINES := ./cluster/local ./cluster/spark/... ./cluster/yarn ./cluster/yarn/protocol ./cluster/hdfs ./cluster/runfiles/spool ./e2e/lab ./e2e/yarn
 ONLY_ENGINES := /cluster/local$$|/e2e/(lab|yarn|hosts|engines)$$
 LONG_UNITS := ./cluster/driver/feed ./cluster/results/logstore ./kernel/kerneltest ./tensorboard/events ./wheel
 SMOKE := ^(TestSmoke|TestFeed|TestQuickstart|TestPanel|TestTensorBoardInTheCell|TestHosts)$$
@@ -136,7 +136,7 @@ test-python:
 
 test-backends:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
-	$(GOTEST) -timeout 20m -run '$(SMOKE)' $(WITH_ENGINES)
+	$(GOTEST) -timeout 20m -run '$(SMOKE)' $(WITH_ENGINES) ./e2e/hosts
 
 test-notebooks:
 	$(PYTEST) -m "not engines" e2e/tests
@@ -144,6 +144,9 @@ test-notebooks:
 engines-backends:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
 	$(GOTEST) -timeout 30m -skip '$(SMOKE)' $(WITH_ENGINES) $(LONG_UNITS)
+
+test-hosts: prepare $(BIN) ## what befalls hosts and their network, on a Spark and a Hadoop of several hosts; needs root
+	TFCLUSTER_TEST_PROGRAM=$(CURDIR)/$(BIN) $(GOTEST) -timeout 30m -count=1 ./e2e/hosts
 
 engines-notebooks:
 	$(PYTEST) -m engines e2e/tests

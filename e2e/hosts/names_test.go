@@ -15,7 +15,11 @@ func (s *site) names() {
 		known += fmt.Sprintf("%s %s\n", s.Address(name), name)
 	}
 	s.Names(notebook, "127.0.1.1 "+notebook+"\n"+known)
-	defer s.Names(notebook, known+s.Address(notebook)+" "+notebook+"\n")
+	defer func() {
+		for _, name := range append([]string{notebook}, workers...) {
+			s.Names(name, known+s.Address(notebook)+" "+notebook+"\n")
+		}
+	}()
 	for _, worker := range workers {
 		s.Names(worker, known)
 	}
