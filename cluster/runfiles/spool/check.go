@@ -22,8 +22,8 @@ import (
 
 // Timeouts of Check, for whose end a user waits.
 const (
-	checkLimit  = 4500 * time.Millisecond // of the first call
-	slowLimit   = 30 * time.Second        // of all calls to a server that accepts connections: it may be busy
+	checkLimit  = 4500 * time.Millisecond // of each call of the first try
+	slowLimit   = 30 * time.Second        // of the whole second try, at a server that accepts connections
 	acceptLimit = time.Second             // of a connection
 )
 
@@ -37,15 +37,16 @@ type Checked interface {
 
 // Check reports whether files can be written to a directory: it creates the directory and writes a file there,
 // which checks permissions and quotas. It reports within six seconds that no server answers; a server that accepts
-// connections, but answers slowly, has slowLimit.
+// connections, but answers slowly, gets a second try of slowLimit.
 func Check(ctx context.Context, remote Checked, dir string) error {
 	limit := checkLimit
-	err := check(ctx, remote, dir, limit)
+	probe := dir + "/.tfcluster-" + rand.Text()[:8] // one name: a second try removes what the first may have left
+	err := check(ctx, remote, dir, probe, limit)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && accepts(ctx, dir) {
 		limit = slowLimit
 		slow, cancel := context.WithTimeout(ctx, slowLimit)
 		defer cancel()
-		err = check(slow, remote, dir, limit)
+		err = check(slow, remote, dir, probe, limit)
 	}
 	switch {
 	case err == nil:
@@ -75,7 +76,7 @@ func accepts(ctx context.Context, uri string) bool {
 	return true
 }
 
-func check(ctx context.Context, remote Checked, dir string, limit time.Duration) error {
+func check(ctx context.Context, remote Checked, dir, probe string, limit time.Duration) error {
 	within := func(call func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -92,7 +93,7 @@ func check(ctx context.Context, remote Checked, dir string, limit time.Duration)
 	if err != nil {
 		return err
 	}
-	probe, content := dir+"/.tfcluster-"+rand.Text()[:8], bytes.NewReader([]byte("may be removed\n"))
+	content := bytes.NewReader([]byte("may be removed\n"))
 	if err := within(func(ctx context.Context) error { return remote.Write(ctx, probe, content) }); err != nil {
 		return err
 	}
