@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// allVar is the environment variable with which the tests that take long run, too.
+// allVar is the environment variable that also runs the slow cases; make test-hosts sets it.
 const allVar = "TFCLUSTER_TEST_LOST_HOSTS"
 
 // jax returns the folder with JAX, or skips the test.
