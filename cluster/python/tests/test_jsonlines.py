@@ -51,7 +51,7 @@ def test_descriptors() -> None:
         os.close(write)
         reader = jsonlines.Reader(100, "")
         while len(reader.files) < 2:
-            data, files, _, _ = socket.recv_fds(theirs, 1000, 4, socket.MSG_CMSG_CLOEXEC)
+            data, files, _, _ = socket.recv_fds(theirs, 1000, 4)
             reader.feed(data, files)
         assert list(reader.lines()) == [b'{"op": "none"}', b'{"op": "two"}']
         assert not any(os.get_inheritable(file) for file in reader.files)

@@ -61,7 +61,7 @@ class Link:
 
     def _more(self) -> None:
         """Reads from the socket once."""
-        data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4, socket.MSG_CMSG_CLOEXEC)
+        data, files, flags, _ = socket.recv_fds(self._socket, _CHUNK, 4)
         self._received.feed(data, files)
         if flags & socket.MSG_CTRUNC:
             raise Stopped(

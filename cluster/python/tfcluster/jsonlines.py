@@ -34,7 +34,7 @@ class Reader:
     def feed(self, data: bytes, files: Sequence[int] = ()) -> None:
         """Takes what was received."""
         self._held += data
-        for file in files:  # socket.recv_fds ignores its flags, MSG_CMSG_CLOEXEC among them
+        for file in files:  # socket.recv_fds would ignore the flag MSG_CMSG_CLOEXEC
             os.set_inheritable(file, False)
         self.files.extend(files)
 

@@ -56,7 +56,7 @@ class Host:
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
         self._placed: dict[str, str] = {}  # the host of each executor's last agent
-        self._lost = ""  # what a launch waits for since a host was lost whose executors Spark does not replace
+        self._lost = ""  # why launches wait: a host was lost, and Spark does not replace its executors; "": nothing
 
     def run(self) -> None:
         """Serves the driver, and each driver that takes over, until the end."""
@@ -249,7 +249,7 @@ class Host:
         return self._lost
 
     def do_hosts(self, driver: Driver, call: int, host: str) -> list[str]:
-        """Returns the hosts, other than this one, on which Spark has executors."""
+        """Returns the hosts other than the given one on which Spark has executors."""
         return self._session.other_hosts(host)
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:

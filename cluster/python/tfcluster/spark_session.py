@@ -213,7 +213,7 @@ class Session:
         remedy = f"ask for fewer executors, free or add workers, or raise {more}"
         return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
-    def _slots_classic(self, gpus: int = 0) -> tuple[int, str]:
+    def _slots_classic(self, gpus: int) -> tuple[int, str]:
         have = int(self._sc._jsc.sc().maxNumConcurrentTasks(self._gpus.known(gpus)))
         cores = "" if _in_driver(self._sc.master) else self.conf("spark.executor.cores", "")
         each = f" of {_count(int(cores), 'core')}" if cores else ""
@@ -238,7 +238,7 @@ class Session:
         return waits
 
     def other_hosts(self, host: str) -> list[str]:
-        """Returns the hosts, other than this one, that have executors; none on Spark Connect, which does not tell."""
+        """Returns the hosts other than the given one that have executors; none on Spark Connect."""
         names = spark_lost.names(host)
         hosts = {} if self.connect else self._executors()
         return [other for other in sorted(hosts) if not spark_lost.same(names, spark_lost.names(other))]
@@ -321,7 +321,8 @@ class Session:
         jsc.setCallSite(stage)
         try:
             executors = self._executors()
-            slots = self.slots_each() or self._slots_classic()[0] // max(1, sum(executors.values()))
+            running = int(jsc.sc().maxNumConcurrentTasks(self._gpus.known(0)))
+            slots = self.slots_each() or running // max(1, sum(executors.values()))
             hosts = spark_placement.hosts(order, executors, slots)
             data = spark_placement.located(jsc, self._sc._jvm, lines, hosts)
             data = data.pipe([os.path.join(folder, order["program"]), "spark-slot"])

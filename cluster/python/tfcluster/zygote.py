@@ -220,7 +220,7 @@ class Zygote:
 
     def _receive(self, connection: Connection) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(connection.socket, 1 << 16, 16, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(connection.socket, 1 << 16, 16)
         except (BlockingIOError, InterruptedError):
             return True
         connection.received.feed(data, fds)
