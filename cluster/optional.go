@@ -101,7 +101,7 @@ type NodeExcluder interface {
 	ClearExclusions()
 }
 
-// HostAvoider is an Allocation whose engine goes on counting a host that does not answer until a timeout of its own.
+// HostAvoider is an Allocation whose engine still counts a lost host as alive, until the engine's own timeout.
 type HostAvoider interface {
 	// AvoidHost has the engine leave out the host of an executor, for the one that Replace requests next and for others,
 	// until HostAnswers or ClearExclusions. host is its name as the executor's agent knows it. AvoidHost returns

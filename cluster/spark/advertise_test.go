@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAddressOf: a name that means a loopback address here is not told to executors on other hosts; an address is told
-// as it is given, and so is loopback to executors in this process.
+// TestAddressOf: a name with a loopback address is replaced for executors on other hosts. An address is used unchanged,
+// and so is loopback for executors in this process.
 func TestAddressOf(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

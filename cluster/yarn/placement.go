@@ -8,8 +8,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// placements returns the preferred nodes of executors if there are more of them than nodes: each goes to
-// the node with room that has the fewest so far, or with pack, always, to the one that has the most. With one heartbeat
+// placements returns the preferred node of each executor. Without pack it does so only if there are more executors than
+// nodes, and takes the node with room that has the fewest executors so far. With pack it always does so, and takes the
+// node with room that has the most. With one heartbeat
 // of a node, YARN allocates all requests that name it, as far as they fit, but only one request that names no node; so
 // unnamed requests would wait for one heartbeat each and be spread at random. If there are more nodes than executors,
 // naming a node would only make a request wait for that node's heartbeat.
@@ -64,7 +65,7 @@ func (a *allocation) OtherHosts(ctx context.Context, _ string) ([]string, error)
 		own[x.container.GetNodeId().GetHost()] = true
 	}
 	a.mu.Unlock()
-	if len(own) > 1 { // of one machine, with several NodeManagers
+	if len(own) > 1 { // one machine with several NodeManagers: the containers are spread already
 		return nil, nil
 	}
 	reports, err := a.nodeReports(ctx)

@@ -101,8 +101,8 @@ func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	return st, err
 }
 
-// Reserved returns the status of a time since which the driver is the same process: its name, its request and its
-// version are true. It asks the driver only if it knows none.
+// Reserved returns a status whose name, request and version are right; the rest may be old. It asks the driver only if
+// no status is kept.
 func (m *Handle) Reserved(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	if _, st := m.presence.current(); st != nil {
 		return st, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// presence is what the session knows of a driver while the driver knows the session, by an open stream: in that time
-// the driver is the same process, whose name, request and version do not change.
+// presence keeps the driver's status while the session's Hold stream is open. In that time the driver is the same
+// process, so its name, request and version do not change.
 type presence struct {
 	mu       sync.Mutex
 	stream   int                      // the number of the open stream; 0: none is open; guarded by mu

@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver/lifecycle"
 )
 
-// shownSilence is the silence of an agent from which on status and the panel show it.
+// shownSilence: status and the panel show the silence of an agent from this time on.
 const shownSilence = 5 * time.Second
 
 // agentGrace is the least time that tasks run on without a driver.
@@ -23,7 +23,7 @@ func orphanGrace(heartbeatTimeout time.Duration) time.Duration {
 type silences struct {
 	usual  time.Duration                    // the longest usual time between two messages of an agent
 	left   map[cluster.ExecutorID]time.Time // when the agents whose streams broke had sent their last messages
-	known  map[cluster.ExecutorID]bool      // reported to the lifecycle as silent
+	known  map[cluster.ExecutorID]bool      // the lifecycle knows that they are silent
 	looked time.Time                        // the last watchSilence
 }
 
@@ -40,17 +40,19 @@ func (c *Coordinator) watchSilence(now time.Time) {
 			continue
 		}
 		d := c.execs.silence(x.ID, now)
-		if d == 0 && !s.known[x.ID] {
-			continue
-		}
-		if s.known[x.ID] = d > 0; d == 0 {
+		switch {
+		case d > 0:
+			s.known[x.ID] = true
+		case s.known[x.ID]:
 			delete(s.known, x.ID)
+		default:
+			continue
 		}
 		c.handle(lifecycle.AgentSilent{Exec: x.ID, For: d})
 	}
 }
 
-// credit takes a time in which this process did not read messages from the silences of all agents. Loop only.
+// credit shortens the silence of every agent by a time in which this process read no messages. Loop only.
 func (e *executors) credit(d time.Duration, now time.Time) {
 	for _, conn := range e.agents {
 		conn.heard = conn.heard.Add(min(d, now.Sub(conn.heard)))

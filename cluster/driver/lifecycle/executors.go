@@ -18,8 +18,9 @@ const (
 	ExecutorGranted                      // allocated by the engine; its agent has not connected
 	ExecutorJoined                       // its agent is connected, Python is warming up
 	ExecutorReady                        // a program can start
-	ExecutorSilent                       // the agent's stream broke; it may reconnect
-	ExecutorLost                         // gone
+	// The agent's stream broke; it may reconnect. Without messages on an open stream, agent.silent counts.
+	ExecutorSilent
+	ExecutorLost // gone
 )
 
 func (s ExecutorState) String() string {
@@ -60,9 +61,9 @@ type executorLoss struct {
 	by cluster.LostBy
 	on string // " on HOST", or "" if it had no host
 	// memory is how often it was lost by memory before its task entered a program, since one did.
-	memory int
-	final  bool // another executor in its place would end in the same way
-	silent bool // its host does not answer
+	memory   int
+	final    bool // another executor in its place would end in the same way
+	hostDown bool // no agent on its host answers
 }
 
 // enoughMemoryLosses is how many executors of a role may be lost by memory before its task has entered a program: all
@@ -176,7 +177,7 @@ func (l *Machine) loseWith(x *Executor, by cluster.LostBy, cause, reason string)
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.loss = executorLoss{by: by, memory: x.loss.memory, silent: by == cluster.LostByHost && l.hostLost(x)}
+	x.loss = executorLoss{by: by, memory: x.loss.memory, hostDown: by == cluster.LostByHost && l.hostLost(x)}
 	if by == cluster.LostByMemory && !(x.Busy && l.run != nil && l.run.task(x.Task).entered) {
 		x.loss.memory++
 	}
@@ -307,7 +308,7 @@ func (l *Machine) skipSidecars() bool {
 func (l *Machine) replace(x *Executor) {
 	x.replaced++
 	x.Attempt++
-	elsewhere := x.State == ExecutorLost && x.loss.silent
+	elsewhere := x.State == ExecutorLost && x.loss.hostDown
 	l.setBusy(x, false)
 	l.setState(x, ExecutorPending)
 	x.agent.incarnation = ""

@@ -155,8 +155,8 @@ func isEcho(x *clusterpb.Exited) bool {
 }
 
 // verdict finds the root cause, limits.settle after a task failed with an error about a peer: a peer that is stopped or
-// silent, or else the task itself. While a peer has not answered the probe, it waits: the peer's agent answers, or is
-// reported as silent.
+// silent, or else the task itself. While a peer has not answered the probe, it waits until the peer's agent answers,
+// or is silent for limits.quiet.
 func (l *Machine) verdict() {
 	r := l.run
 	if !r.State.Open() || r.Stopping || len(r.echoes) == 0 {

@@ -52,8 +52,10 @@ type Limits struct {
 	Reserve time.Duration // until every executor is ready
 	// Until the engine has reported which executors of an earlier driver it keeps; the engine may be
 	// unreachable meanwhile.
-	takeOver  time.Duration
-	settle    time.Duration // from the exit of a task with a secondary failure to the decision about its root cause
+	takeOver time.Duration
+	// From the exit of a task with a secondary failure to the decision about its root cause, which also waits for
+	// answers to a probe.
+	settle    time.Duration
 	quiet     time.Duration // from an agent's last message until it explains the failure of a peer
 	Heartbeat time.Duration // from an agent's last message to a lost executor
 	Sudden    time.Duration // from a broken stream to a lost executor, for an agent that sent a message just before

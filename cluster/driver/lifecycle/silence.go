@@ -54,8 +54,8 @@ func (l *Machine) loseAsSilent(x *Executor) {
 	l.loseWith(x, cluster.LostByHost, cause, cause)
 }
 
-// hostLost reports whether the host of a silent agent, rather than the agent or the driver's own network, is what
-// failed: no other agent on it answers, and one elsewhere does, if there is one.
+// hostLost reports whether the host has failed, and not only its agent or the driver's network: no other agent on the
+// host answers, and an agent on another host does, if there is another host.
 func (l *Machine) hostLost(x *Executor) bool {
 	elsewhere := slices.ContainsFunc(l.execs, func(o *Executor) bool { return o.Host != x.Host })
 	return x.agent.silent > 0 && !l.answersOn(x, true) && (!elsewhere || l.answersOn(x, false))
@@ -83,7 +83,7 @@ func (l *Machine) probe() {
 	}
 }
 
-// answered records a message of an agent. A verdict that waits for the answer of this agent alone is given.
+// answered notes that an agent has sent a message. If the verdict waited only for this agent, it is given now.
 func (l *Machine) answered(x *Executor) {
 	// What was sent to it on this connection has arrived.
 	x.agent.silent, x.agent.probed, x.inRun.endMissed = 0, false, false
@@ -92,8 +92,8 @@ func (l *Machine) answered(x *Executor) {
 	}
 }
 
-// unanswered reports whether an executor with a task has not answered the last probe. It answers, or it is reported as
-// silent or lost.
+// unanswered reports whether an executor with a task has not answered the last probe. Later it answers, or it is silent
+// for limits.quiet, or lost.
 func (l *Machine) unanswered(x *Executor) bool {
 	return x.Busy && x.agent.probed && l.policy(x.Task.Role).kind != cluster.Sidecar
 }
