@@ -78,13 +78,14 @@ func (a *allocation) countFailure(node, cause string) {
 func (a *allocation) AvoidHost(ctx context.Context, id cluster.ExecutorID, host string) {
 	a.mu.Lock()
 	node := a.executors[id].container.GetNodeId().GetHost()
+	if node != "" {
+		a.avoided[host] = node
+	}
 	a.mu.Unlock()
-	if node == "" || !a.excludeIf(ctx, node, func() bool { return true }) {
+	silent := func() bool { return a.avoided[host] == node } // the host may answer while YARN is asked
+	if node == "" || !a.excludeIf(ctx, node, silent) {
 		return
 	}
-	a.mu.Lock()
-	a.avoided[host] = node
-	a.mu.Unlock()
 	a.emit(cluster.Warning{
 		Text: fmt.Sprintf(
 			"node %s is not used any longer, because it does not answer; %%tfcluster reset allows the node again",

@@ -142,7 +142,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		// The executor's current agent, if any, keeps its stream.
 		conn.send(lifecycle.ReleaseInstruction("this cluster does not expect it any more"))
 		if chooser, ok := c.reserved.alloc.(cluster.HostAvoider); ok {
-			chooser.HostAnswers(hello.GetHost())
+			c.work.Go(func() { chooser.HostAnswers(hello.GetHost()) }) // it may send an event, which this loop reads
 		}
 		return
 	}
