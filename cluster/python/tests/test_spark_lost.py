@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tfcluster import spark_lost
 from tfcluster.spark_session import Session
 
 
@@ -38,6 +40,7 @@ def session(sc: Executors, connect: bool = False) -> Session:
     """A session with these executors, of which there were two."""
     made = Session.__new__(Session)
     made.connect, made._most, made._replaced, made._sc = connect, 2, set(), sc
+    made._avoiding = threading.Lock()
     made.conf = lambda key, default: "77s"  # type: ignore[method-assign]
     return made
 
@@ -61,6 +64,12 @@ def test_avoid(host: str, killed: list[str]) -> None:
         assert lost.avoid(host) == ""
         assert sc.killed == killed
         assert lost._most == 2 - len(killed)
+
+
+def test_no_name() -> None:
+    """What is no host's name is compared as it is."""
+    assert spark_lost.names("a" * 64 + ".x") == {"a" * 64 + ".x"}
+    assert spark_lost.names("a..b") == {"a..b"}
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 from tfcluster import spark_errors
 
 _TIMEOUT = "spark.network.timeout"
 _DEFAULT = "120s"
+_LIMIT = 10.0  # seconds: the driver waits as long for an answer
 
 
 def avoid(session: Any, host: str, replaced: set[str]) -> tuple[int, str]:
@@ -16,13 +18,14 @@ def avoid(session: Any, host: str, replaced: set[str]) -> tuple[int, str]:
 
     replaced has the executors of earlier calls, which Spark lists until they are gone, and gets these.
     """
+    began = time.monotonic()
     until = f"it gives them up after {_TIMEOUT} = {session.conf(_TIMEOUT, _DEFAULT)}"
     alive = f"Spark still counts its executors on {host} as alive, and may choose them: {until}"
     if session.connect:
         return 0, alive
     before = len(replaced)
     try:
-        found = _replace(session._sc, host, replaced)
+        found = _replace(session._sc, host, replaced, began + _LIMIT)
     except Exception as e:
         return len(replaced) - before, f"{alive} ({spark_errors.words(e)})"
     if not found:
@@ -30,7 +33,7 @@ def avoid(session: Any, host: str, replaced: set[str]) -> tuple[int, str]:
     return len(replaced) - before, ""
 
 
-def _replace(sc: Any, host: str, replaced: set[str]) -> bool:
+def _replace(sc: Any, host: str, replaced: set[str], until: float) -> bool:
     """Has Spark end its executors on a host, and request others for them; reports whether there are some.
 
     killExecutors would lower the number of executors that the application asks for.
@@ -45,6 +48,8 @@ def _replace(sc: Any, host: str, replaced: set[str]) -> bool:
         found = True
         if executor.id() in replaced:
             continue
+        if time.monotonic() > until:  # the caller has given up: an agent may have been started there since
+            raise RuntimeError(f"Spark was asked for too long about its executors on {host}")
         if not sc._jsc.sc().killAndReplaceExecutor(executor.id()):
             raise RuntimeError(f"Spark does not replace its executor {executor.id()} on {host}")
         replaced.add(executor.id())
@@ -56,7 +61,7 @@ def names(host: str) -> set[str]:
     host = host.strip("[]")
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except OSError:  # a name that this machine does not know
+    except (OSError, UnicodeError):  # a name that this machine does not know, or that is none
         addresses = set()
     return {host} | {a for a in addresses if not a.startswith("127.") and a != "::1"}
 

@@ -34,10 +34,10 @@ def hosts(order: Mapping[str, Any], executors: Mapping[str, int], slots: int) ->
     executors has the number of executors of each host, slots those of each executor; 0 if that is unknown.
     """
     free, placed = {}, {}
-    agents = [spark_lost.names(on) for on in order.get("placed", ())]
+    agents = order.get("placed", ())
+    known = {host: spark_lost.names(host) for host in {*agents, *executors}}  # each is looked up once
     for host, n in executors.items():
-        names = spark_lost.names(host)
-        placed[host] = sum(spark_lost.same(names, on) for on in agents)
+        placed[host] = sum(spark_lost.same(known[host], known[on]) for on in agents)
         free[host] = n * max(1, slots) - placed[host]
     return prefer(len(order["agents"]), free, placed, order.get("pack", False))
 

@@ -43,7 +43,8 @@ class Session:
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._most = 0  # executors that Spark had at the same time
-        self._replaced: set[str] = set()  # executors on lost hosts
+        self._replaced: set[str] = set()  # executors on lost hosts; guarded by _avoiding
+        self._avoiding = threading.Lock()
         self._shared = ""
         self._gpus = spark_gpus.Agents(spark)
         self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
@@ -233,8 +234,9 @@ class Session:
 
     def avoid(self, host: str) -> str:
         """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""
-        n, waits = spark_lost.avoid(self, host, self._replaced)
-        self._most -= n  # agents share the other executors rather than wait for these
+        with self._avoiding:  # several executors of a host are lost at the same time
+            n, waits = spark_lost.avoid(self, host, self._replaced)
+            self._most -= n  # agents share the other executors rather than wait for these
         return waits
 
     def other_hosts(self, host: str) -> list[str]:
