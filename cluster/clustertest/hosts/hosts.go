@@ -36,6 +36,7 @@ const killDelay = 2 * time.Second
 type Hosts struct {
 	t       testing.TB
 	dir     string   // with each host's disk
+	lock    *os.File // of the folder; held while the test lives
 	outer   []string // enters the user namespace of an unprivileged test; nil for root
 	network *node    // the switch
 	nodes   map[string]*node
@@ -58,11 +59,11 @@ func New(t testing.TB, shares []string, names ...string) *Hosts {
 			skip(t, "missing: %s (iproute2, nftables and util-linux make hosts)", program)
 		}
 	}
-	dir, err := os.MkdirTemp("", "hosts-") // t.TempDir's paths are too long for sockets below them
+	dir, lock, err := newFolder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Hosts{t: t, dir: dir, nodes: map[string]*node{}, names: names, relays: map[string]*relay{}}
+	h := &Hosts{t: t, dir: dir, lock: lock, nodes: map[string]*node{}, names: names, relays: map[string]*relay{}}
 	t.Cleanup(h.close)
 	if os.Getuid() != 0 {
 		holder := h.hold("unshare", "--user", "--map-root-user", "--mount", "bash", "-c",
@@ -252,7 +253,7 @@ func (h *Hosts) close() {
 	for _, r := range h.relays {
 		r.stop()
 	}
-	if err := os.RemoveAll(h.dir); err != nil {
+	if err := errors.Join(os.RemoveAll(h.dir), h.lock.Close()); err != nil {
 		h.t.Errorf("remove the disks of the hosts: %v", err)
 	}
 }

@@ -5,6 +5,12 @@ set -eu
 name=$1 disk=$2
 shift 2
 hostname "$name"
+while read -r _ _ _ _ point _; do # what other disks of the machine have, too, can only be read
+  case $point in
+  / | /proc* | /sys* | /dev*) ;;
+  *) mount -o remount,bind,ro "$point" 2>/dev/null || true ;; # not every kind of mount can be changed
+  esac
+done </proc/self/mountinfo
 mount --bind "$disk" "$disk" # a mount of its own, which can be written when / cannot
 while [ $# -gt 0 ]; do
   mkdir -p "$2"
