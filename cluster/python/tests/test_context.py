@@ -265,12 +265,18 @@ def test_a_service_that_failed_is_asked_again(agent_and_channel) -> None:
 def test_frames_of_an_error(agent_and_channel, message: dict, want: list[str]) -> None:
     """A traceback ends with the line of the program that the error is about."""
     agent, channel = agent_and_channel
-    agent.write(op="group", **message)
+
+    def answer() -> None:
+        assert agent.read()["op"] == "group"  # an answer that comes before is one to an earlier call
+        agent.write(op="group", **message)
 
     def program() -> None:
         channel.service("group", "all_reduce")
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - of either kind
-        program()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - of either kind
+            program()
+        answered.result(60)
     frames = traceback.extract_tb(hints.user_frames(caught.value))
     assert [f.name for f in frames][1:] == want
