@@ -13,17 +13,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/clustertest/executable"
+	"github.com/tfcluster/tfcluster/cluster/clustertest/hosts"
 	"github.com/tfcluster/tfcluster/cluster/local"
-	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// isolatedAgent replaces the binary: an agent runs in a separate network namespace, where the folders to
-// which the driver writes are empty.
+// isolatedAgent replaces the binary: an agent runs on a host that shares no folder with the driver.
 const isolatedAgent = `#!/bin/sh
 [ "$1" = agent ] || exec %[1]s "$@"
-exec ip netns exec %[2]s unshare --mount sh -ec '
-  mount -t tmpfs none /mnt; mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
-  for dir in %[4]s; do mount -t tmpfs none $dir; done
+exec %[2]s unshare --mount sh -ec '
+  mount -t proc proc /proc; mount -t tmpfs none /mnt; mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
   %[3]s -c "import json, sys
 c = json.load(sys.stdin)
 c[\"address\"] = \"\"
@@ -33,21 +31,18 @@ json.dump(c, open(\"/mnt/config\", \"w\"))"
   exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
-// isolated creates a test's namespaces. It returns a change that makes a reservation use them, and the
-// address of the agents in them.
+// isolated starts a host for a test's agents. It returns a change that makes a reservation use it, and its address.
 func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
 	t.Helper()
-	ns, here, there := clustertest.Namespace(t)
+	program := clustertest.Program(t)
+	h := hosts.New(t, []string{filepath.Dir(program), filepath.Dir(filepath.Dir(python))}, "executors")
+	here := h.Join()
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
+	enter := strings.Join(h.Enter("executors"), " ")
+	executable.Write(t, wrapper, fmt.Appendf(nil, isolatedAgent, program, enter, python))
 	return func(r *clusterpb.ReserveRequest) {
 		r.Advertise, r.Engine = here, map[string]string{local.AgentProgram: wrapper}
-		sockets, err := state.RuntimeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
-		executable.Write(t, wrapper, fmt.Appendf(nil, isolatedAgent, clustertest.Program(t), ns, python, hidden))
-	}, there
+	}, h.Address("executors")
 }
 
 // savingProgram is the beginning of a program whose first worker saves checkpoints in TensorFlow's format,
@@ -78,8 +73,8 @@ if ctx.job_name == "evaluator":
     sys.exit()
 `
 
-// TestNothingShared: driver and executors are in separate network and mount namespaces. The tasks' files
-// are copied to the driver and back.
+// TestNothingShared: the executors are on a host that shares no disk with the driver's. The tasks' files are copied to
+// the driver and back.
 func TestNothingShared(t *testing.T) {
 	t.Parallel()
 	h := harness(t)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -42,7 +43,17 @@ type Hosts struct {
 	nodes   map[string]*node
 	names   []string
 	relays  map[string]*relay // of Delay, by host
+	id      int               // of their network among those of this machine's tests
 }
+
+// networks counts the networks of hosts of this process.
+var networks atomic.Int32
+
+// maxNetworks is the number of networks in 10.192.0.0/10 with 256 addresses each.
+const maxNetworks = 1 << 14
+
+// address returns an address in the network of the hosts.
+func (h *Hosts) address(n int) string { return fmt.Sprintf("10.%d.%d.%d", 192+h.id>>8, h.id&255, n) }
 
 // node is a host, or the switch.
 type node struct {
@@ -64,6 +75,7 @@ func New(t testing.TB, shares []string, names ...string) *Hosts {
 		t.Fatal(err)
 	}
 	h := &Hosts{t: t, dir: dir, lock: lock, nodes: map[string]*node{}, names: names, relays: map[string]*relay{}}
+	h.id = (os.Getpid()*4 + int(networks.Add(1))%4) % maxNetworks // packages are tested side by side, each by a process
 	t.Cleanup(h.close)
 	if os.Getuid() != 0 {
 		holder := h.hold("unshare", "--user", "--map-root-user", "--mount", "bash", "-c",
@@ -74,7 +86,7 @@ func New(t testing.TB, shares []string, names ...string) *Hosts {
 	h.network.pid = child(t, h.hold("unshare", "--net", "--fork", "--kill-child", "bash", "-ec",
 		"ip link add br0 type bridge; ip link set br0 up; echo ready; while read -r _; do :; done"))
 	for i, name := range names {
-		h.nodes[name] = &node{name: name, address: fmt.Sprintf("10.77.0.%d", i+1), disk: filepath.Join(dir, name)}
+		h.nodes[name] = &node{name: name, address: h.address(i + 1), disk: filepath.Join(dir, name)}
 	}
 	for _, name := range names {
 		if err := h.boot(h.nodes[name], shares); err != nil {
@@ -140,11 +152,14 @@ func (h *Hosts) table() string {
 	return text
 }
 
-// places returns, for each shared folder, the folder and where a host sees it. What lies below a folder that each host
-// has of its own is put there.
+// places returns, for each shared folder and the folder that it links to, the folder and where a host sees it. What
+// lies below a folder that each host has of its own is put there.
 func (n *node) places(shares []string) []string {
 	var words []string
 	for _, share := range shares {
+		if real, err := filepath.EvalSymlinks(share); err == nil && real != share {
+			words = append(words, n.places([]string{real})...)
+		}
 		place := share
 		for _, own := range []string{"tmp", "home"} {
 			if rest, below := strings.CutPrefix(share, "/"+own+"/"); below {

@@ -73,12 +73,12 @@ func TestHosts(t *testing.T) {
 	want("down", false, true)
 	h.Up("b")
 	want("up", true, true)
-	h.Names("a", "10.77.0.3 b\n")
-	if got := run("a", "getent", "hosts", "b"); !strings.HasPrefix(got, "10.77.0.3") {
+	h.Names("a", h.Address("c")+" b\n")
+	if got := run("a", "getent", "hosts", "b"); !strings.HasPrefix(got, h.Address("c")) {
 		t.Errorf("with another name: %q", got)
 	}
 	h.Interface("c", "eth1", "10.78.0.3/24")
-	if got := run("c", "hostname", "-I"); got != "10.77.0.3 10.78.0.3" {
+	if got := run("c", "hostname", "-I"); got != h.Address("c")+" 10.78.0.3" {
 		t.Errorf("with a second interface: %q", got)
 	}
 }

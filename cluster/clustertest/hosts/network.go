@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -72,6 +74,27 @@ func (h *Hosts) Interface(name, device, address string) {
 	h.must(h.ip("link", "set", "dev", outer, "master", "br0", "up"))
 	h.must(h.inside(n, "ip", "link", "set", device, "up"))
 	h.must(h.inside(n, "ip", "addr", "add", address, "dev", device))
+}
+
+// Join connects this machine with the network of the hosts, and returns its address there. It needs root.
+func (h *Hosts) Join() string {
+	h.t.Helper()
+	if h.outer != nil {
+		skip(h.t, "missing: root, to connect this machine with hosts")
+	}
+	device, address := fmt.Sprintf("hosts-%d", h.id), h.address(254)
+	here := &node{name: "this machine", pid: os.Getpid()}
+	h.must(h.ip("link", "add", "name", "this", "type", "veth", "peer", "name", device, "netns", fmt.Sprint(here.pid)))
+	h.must(h.ip("link", "set", "dev", "this", "master", "br0", "up"))
+	h.must(h.inside(here, "ip", "addr", "add", address+"/24", "dev", device))
+	h.must(h.inside(here, "ip", "link", "set", "dev", device, "up"))
+	return address
+}
+
+// Enter returns the words before a program of this machine that put it into the network and among the files of a host.
+// It keeps its process ID, so a process of this machine can be its parent.
+func (h *Hosts) Enter(name string) []string {
+	return append(slices.Clone(h.outer), "nsenter", "-t", strconv.Itoa(h.nodes[name].pid), "-m", "-n", "--")
 }
 
 // Delay passes each packet to and from a host later, and loses some: loss is a part of 1. The kernel's own means for
