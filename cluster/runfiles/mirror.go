@@ -218,6 +218,9 @@ func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 		return err
 	}
 	m.sender.sent[head.GetPath()] = stampOf(info) // it is the same at the driver, and not sent back
+	if NamesOthers(head.GetPath()) {
+		m.sender.named[head.GetPath()] = m.names(head.GetPath(), head.GetPath())
+	}
 	m.have[head.GetPath()] = fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}
 	return nil
 }

@@ -38,9 +38,10 @@ type Sender struct {
 
 	mu sync.Mutex // held during Sync
 	// guarded by mu
-	seen map[string]seenVersion // by the last Sync
-	sent map[string]stamp       // versions at the driver, sent or fetched
-	left []string               // files that the last Sync had to send
+	seen  map[string]seenVersion // by the last Sync
+	sent  map[string]stamp       // versions at the driver, sent or fetched
+	left  []string               // files that the last Sync had to send
+	named map[string][]string    // checkpoints that the driver's version of a state file names, by the file
 
 	refused map[string]string // files that are not sent, with the reason; guarded by mu
 }
@@ -49,7 +50,7 @@ type Sender struct {
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
 	return &Sender{
 		client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{},
-		sent: map[string]stamp{}, refused: map[string]string{},
+		sent: map[string]stamp{}, named: map[string][]string{}, refused: map[string]string{},
 	}
 }
 
@@ -61,13 +62,21 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	defer s.mu.Unlock()
 	now := time.Now()
 	found, complete := s.scan(now)
-	due, copied := s.due(found, now, end)
+	states, err := s.states(ctx, found)
+	defer closeStates(states)
+	if err != nil {
+		return err
+	}
+	due, copied := s.due(found, states, now, end)
 	var removed []string
 	if complete {
-		removed = s.removed(found)
+		removed = s.removed(found, states)
 	}
 	copies, failed := s.copies(ctx, copied)
 	defer closeCopies(copies)
+	for name, state := range states {
+		copies[name] = state.fileCopy
+	}
 	due = slices.DeleteFunc(due, func(name string) bool { return copied[name] && copies[name].File == nil })
 	s.seen, s.left = found, due
 	if len(due) == 0 && len(removed) == 0 {
@@ -84,6 +93,12 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	}
 	for _, name := range removed {
 		delete(s.sent, name)
+		delete(s.named, name)
+	}
+	for name, state := range states {
+		if _, ok := sent[name]; ok {
+			s.named[name] = state.names
+		}
 	}
 	return failed
 }
