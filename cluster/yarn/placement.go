@@ -8,12 +8,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// placements returns the preferred node of each executor. Without pack it does so only if there are more executors than
-// nodes, and takes the node with room that has the fewest executors so far. With pack it always does so, and takes the
-// node with room that has the most. With one heartbeat
-// of a node, YARN allocates all requests that name it, as far as they fit, but only one request that names no node; so
-// unnamed requests would wait for one heartbeat each and be spread at random. If there are more nodes than executors,
-// naming a node would only make a request wait for that node's heartbeat.
+// manyNodes is the number of nodes for each executor after the first from which no node is named.
+const manyNodes = 4
+
+// placements returns the preferred node of each executor: without pack the node with room that has the fewest
+// executors so far, with pack the one that has the most.
+//
+// With one heartbeat of a node, YARN allocates all requests that name it, as far as they fit, but only one request that
+// names no node. So unnamed requests would wait for one heartbeat each and be spread at random, and on a cluster of few
+// nodes some would share one. On a cluster of many nodes, naming one would only make a request wait for that node's
+// heartbeat.
 func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport,
 	pack bool,
 ) map[cluster.ExecutorID]protocol.Locality {
@@ -32,7 +36,7 @@ func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport,
 		}
 	}
 	near := map[cluster.ExecutorID]protocol.Locality{}
-	if len(executors) <= len(rooms) && !pack {
+	if len(rooms) >= manyNodes*(len(executors)-1) && !pack {
 		return near
 	}
 	better := func(r, than *room) bool {

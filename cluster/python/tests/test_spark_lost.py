@@ -100,7 +100,7 @@ def test_cannot_avoid(host: str, connect: bool, refuses: bool, says: str) -> Non
 def test_other_hosts() -> None:
     """Hosts are compared by any of their names."""
     some = session(Executors())
-    some._executors = lambda: {"node-1.example.org": 1, "node-2": 2, "10.9.8.7": 1}  # type: ignore[method-assign]
+    some.executors = lambda: {"node-1.example.org": 1, "node-2": 2, "10.9.8.7": 1}  # type: ignore[method-assign]
     assert some.other_hosts("node-1") == ["10.9.8.7", "node-2"]
     some.connect = True
     assert some.other_hosts("node-1") == []

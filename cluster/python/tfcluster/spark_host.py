@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfcluster import spark_errors, spark_task
+from tfcluster import spark_errors, spark_placement, spark_task
 from tfcluster.spark_calls import Driver, Launch
 from tfcluster.spark_session import Session
 
@@ -55,7 +55,8 @@ class Host:
         # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
-        self._placed: dict[str, str] = {}  # the host of each executor's last agent
+        self._placed: dict[str, str] = {}  # the host of each executor's agent, preferred or known; guarded by _placing
+        self._placing = threading.Lock()
         self._lost = ""  # why launches wait: a host was lost, and Spark does not replace its executors; "": nothing
 
     def run(self) -> None:
@@ -190,7 +191,6 @@ class Host:
             "identity": identity,
             "slots": self._session.slots_each(gpus),
             "pack": pack,
-            "placed": [host for name, host in self._placed.items() if name not in {a["executor"] for a in agents}],
             **brought.result(),
         }
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
@@ -199,7 +199,8 @@ class Host:
         waiting.start()
         try:
             said = self._place(launch, order, stage)
-            self._placed.update({s["executor"]: s["host"] for s in said if s.get("host")})
+            with self._placing:
+                self._placed.update({s["executor"]: s["host"] for s in said if s.get("host")})
             self._lost = ""
             return said
         finally:
@@ -219,6 +220,7 @@ class Host:
             if self._given_up(launch) or launch.orphaned:
                 raise RuntimeError(_GIVEN_UP)
             try:
+                self._prefer(order)
                 told = self._session.launch(order, launch.group, stage)
             except Exception as e:
                 if not said or self._given_up(launch) or self._session.ended():
@@ -242,6 +244,18 @@ class Host:
                 continue
             launch.waits = _WAITS[how].format(_SHARE[how])
             self._over.wait(pause)
+
+    def _prefer(self, order: spark_task.Order) -> None:
+        """Sets the preferred hosts of an order's agents, which launches side by side see as taken."""
+        names = [agent["executor"] for agent in order["agents"]]
+        with self._placing:
+            for name in names:
+                self._placed.pop(name, None)
+            order["placed"] = [host for host in self._placed.values() if host]
+            order["hosts"] = (
+                [""] * len(names) if self._session.connect else spark_placement.choose(self._session, order)
+            )
+            self._placed.update(zip(names, order["hosts"], strict=True))
 
     def do_avoid(self, driver: Driver, call: int, host: str) -> str:
         """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""

@@ -215,13 +215,17 @@ class Session:
         return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
     def _slots_classic(self, gpus: int) -> tuple[int, str]:
-        have = int(self._sc._jsc.sc().maxNumConcurrentTasks(self._gpus.known(gpus)))
+        have = self.most_tasks(gpus)
         cores = "" if _in_driver(self._sc.master) else self.conf("spark.executor.cores", "")
         each = f" of {_count(int(cores), 'core')}" if cores else ""
-        on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(self._executors().items())]
+        on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(self.executors().items())]
         return have, ", ".join(on) or "no executor yet"
 
-    def _executors(self) -> dict[str, int]:
+    def most_tasks(self, gpus: int) -> int:
+        """Returns how many tasks with gpus GPUs each Spark can run at once; not on Spark Connect."""
+        return int(self._sc._jsc.sc().maxNumConcurrentTasks(self._gpus.known(gpus)))
+
+    def executors(self) -> dict[str, int]:
         """Returns the number of executors on each host; not on Spark Connect."""
         hosts: dict[str, int] = {}
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
@@ -242,12 +246,12 @@ class Session:
     def other_hosts(self, host: str) -> list[str]:
         """Returns the hosts other than the given one that have executors; none on Spark Connect."""
         names = spark_lost.names(host)
-        hosts = {} if self.connect else self._executors()
+        hosts = {} if self.connect else self.executors()
         return [other for other in sorted(hosts) if not spark_lost.same(names, spark_lost.names(other))]
 
     def lacks_executor(self) -> bool:
         """Reports whether Spark has fewer executors than before: another may come. True if unknown."""
-        return self.connect or sum(self._executors().values()) < self._most
+        return self.connect or sum(self.executors().values()) < self._most
 
     def _count_connect(self, wanted: int, group: str) -> tuple[int, str]:
         """Counts executors by a stage of tasks that last a moment: Spark Connect does not list executors."""
@@ -300,7 +304,8 @@ class Session:
             said = None if gpus or self._speculates() else self._pipe(order, stage)
             piped = said is not None
             if said is None:
-                data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
+                data = spark_placement.located(self._sc, ["agent"] * n, order["hosts"])
+                data = spark_placement.in_python(self._sc, data).barrier().mapPartitions(spark_task.agents_stage(order))
                 self._gpus.give(data, gpus).setName(stage)
                 said = [json.loads(line) for line in data.collect()]
             if self._retried(group, earlier, piped):  # the agents of its first attempt run, too
@@ -322,11 +327,7 @@ class Session:
         folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
         jsc.setCallSite(stage)
         try:
-            executors = self._executors()
-            running = int(jsc.sc().maxNumConcurrentTasks(self._gpus.known(0)))
-            slots = self.slots_each() or running // max(1, sum(executors.values()))
-            hosts = spark_placement.hosts(order, executors, slots)
-            data = spark_placement.located(jsc, self._sc._jvm, lines, hosts)
+            data = spark_placement.located(self._sc, lines, order["hosts"])
             data = data.pipe([os.path.join(folder, order["program"]), "spark-slot"])
             return [json.loads(line) for line in data.setName(stage).collect()]
         except Exception as e:
