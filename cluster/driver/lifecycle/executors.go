@@ -356,7 +356,10 @@ func (l *Machine) absent(missing func(*Executor) bool) (there int, others string
 		if x.State == ExecutorReady {
 			why = "its last task is being ended"
 		}
-		who = append(who, s+": "+why)
+		if why != "" { // an agent was just asked for
+			s += ": " + why
+		}
+		who = append(who, s)
 	}
 	const most = 5
 	if len(who) > most {
