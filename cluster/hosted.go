@@ -15,8 +15,9 @@ type RemoteDriver interface {
 	// Saved returns the bytes for Find.
 	Saved() []byte
 	// Endpoint returns the HOST:PORT of the running driver. While there is none, address is ""
-	// and waits is the engine's reason, if known. After the engine has ended the application,
-	// the error is ErrEnded.
+	// and waits is the engine's reason, if known. With an address, waits says when the engine
+	// replaces a driver that does not answer there. After the engine has ended the
+	// application, the error is ErrEnded.
 	Endpoint(ctx context.Context) (address, waits string, err error)
 	// Kill ends the driver and its executors by force, and removes their files. It succeeds
 	// if they have ended already.

@@ -50,7 +50,7 @@ func TestDriverRestarted(t *testing.T) {
 		v, err := s.RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
 		shown := out.settle()
 		if r, ok := v.(*result.RunValue); err != nil || !ok || r.ID != 2 || strings.Count(shown, "first") != 1 ||
-			strings.Count(shown, "second") != 1 || strings.Count(shown, "its engine is restarting it") != 1 {
+			strings.Count(shown, "second") != 1 || strings.Count(shown, "or for the one that its engine starts") != 1 {
 			t.Errorf("%v: wait ends with %v, %v:\n%s", lost, v, err, shown)
 		}
 		f.mu.Lock()

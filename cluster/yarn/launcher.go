@@ -1,6 +1,7 @@
 package yarn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,9 +245,16 @@ func (h *remoteDriver) ID() string { return protocol.ApplicationName(h.id) }
 // Saved returns the state with which Find finds the driver in another process.
 func (h *remoteDriver) Saved() []byte { return plainJSON(savedDriver{h.ID(), h.queue}) }
 
+// The property with the milliseconds after which YARN replaces an ApplicationMaster that it does not hear from, and its
+// default.
+const (
+	masterExpiry        = "yarn.am.liveness-monitor.expiry-interval-ms"
+	defaultMasterExpiry = "600000"
+)
+
 // Endpoint returns the address of the application's master, or why there is none yet. It returns
 // cluster.ErrEnded if the application has ended.
-func (h *remoteDriver) Endpoint(ctx context.Context) (address, pending string, err error) {
+func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err error) {
 	r, err := h.client.Report(ctx, h.id)
 	if errors.Is(err, protocol.ErrGone) {
 		return "", "", fmt.Errorf("%w: %w", cluster.ErrEnded, err)
@@ -259,7 +267,9 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, pending string, e
 			containerlogs.MasterError(r.GetDiagnostics()))
 	}
 	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
-		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil
+		waits = fmt.Sprintf("YARN starts another ApplicationMaster after %s = %s ms without this one", masterExpiry,
+			cmp.Or(h.site.Conf.Get(masterExpiry), defaultMasterExpiry))
+		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), waits, nil
 	}
 	if r.GetYarnApplicationState() == yarnpb.YarnApplicationState_ACCEPTED {
 		return "", admissionMessage(h.ID(), h.queue, r.GetDiagnostics()), nil

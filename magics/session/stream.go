@@ -12,6 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Received is one message of a stream, or its end.
@@ -111,7 +112,8 @@ func (s *Stream[T]) Reopen(err error) error {
 		return meaning
 	}
 	if !s.told {
-		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, and its engine is restarting it: waiting\n")
+		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, or its host does not answer: waiting for it, or for the " +
+			"one that its engine starts\n")
 		s.told = true
 	}
 	if s.Handle, err = s.Handle.State.Redial(s.ctx, s.Handle); err != nil {
@@ -176,9 +178,22 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 	go func() { // ends after DialTimeout, also if no goroutine receives
 		ctx, cancel := context.WithTimeout(ctx, client.DialTimeout)
 		defer cancel()
-		_, err := m.Status(ctx)
-		q.Answers <- m.Explain(err)
+		st, err := m.Status(ctx)
+		err = m.Explain(err)
+		if why := hostedSilence(st); err == nil && why != "" {
+			err = &Lost{ClusterError: result.ClusterError{Text: why}, Fate: Silent}
+		}
+		q.Answers <- err
 	}()
+}
+
+// hostedSilence returns why the driver of a run that an engine hosts does not answer, in a status that its proxy makes
+// then; "": it does.
+func hostedSilence(st *clusterpb.ClusterStatus) string {
+	if st.GetState() != "reserving" || len(st.GetExecutors()) == 0 {
+		return ""
+	}
+	return st.GetExecutors()[0].GetCause()
 }
 
 // Answered handles the answer to Ask. It warns if the driver did not answer. A driver that answered may have had

@@ -64,9 +64,7 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	}
 	switch path.Base(method) {
 	case "Status":
-		if !p.reconnects(s.Context()) {
-			return s.SendMsg(p.ownStatus())
-		}
+		return p.status(method, s)
 	case "Samples":
 		if !p.reconnects(s.Context()) { // the driver has them in memory
 			return status.Error(codes.Unavailable,
@@ -78,6 +76,37 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 		return p.linesAddress(s)
 	}
 	return p.forward(method, s)
+}
+
+// statusLimit is how long a driver may take for its status before this process answers: less than the five seconds
+// that clients wait.
+const statusLimit = 4 * time.Second
+
+// status forwards the driver's status. While the driver does not answer, it is this process's.
+func (p *Proxy) status(method string, s grpc.ServerStream) error {
+	var asked, answer []byte
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), statusLimit)
+	defer cancel()
+	if !p.reconnects(ctx) {
+		return s.SendMsg(p.ownStatus())
+	}
+	to, err := p.open(ctx, method)
+	if err == nil {
+		err = to.SendMsg(&asked)
+	}
+	if err == nil {
+		err = errors.Join(to.CloseSend(), to.RecvMsg(&answer))
+	}
+	switch {
+	case err == nil:
+		return s.SendMsg(&answer)
+	case status.Code(err) == codes.DeadlineExceeded && s.Context().Err() == nil:
+		return s.SendMsg(p.ownStatus())
+	}
+	return p.explain(s.Context(), err)
 }
 
 // waitForDriver returns the connection to the driver, and waits while there is none.
@@ -255,10 +284,15 @@ func failure(why error) *clusterpb.Failure {
 }
 
 func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
+	now := p.look()
+	why := now.waiting
+	if now.conn != nil {
+		why = now.silence()
+	}
 	var all []*clusterpb.ExecutorStatus
 	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
 		all = append(all,
-			&clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.look().waiting})
+			&clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: why})
 	}
 	return all
 }

@@ -249,7 +249,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 		case address == "":
 			p.disconnect(waits)
 		default:
-			p.connect(ctx, address)
+			p.connect(ctx, address, waits)
 		}
 		if p.look().conn != nil {
 			pause = connectedPoll
@@ -281,9 +281,14 @@ func (p *Proxy) reserveTimeout() time.Duration {
 	return time.Duration(p.cfg.Request.GetTimeoutMillis()) * time.Millisecond
 }
 
-// connect connects to the driver at an address, unless it is connected to that.
-func (p *Proxy) connect(ctx context.Context, address string) {
-	if now := p.look(); now.conn != nil && now.address == address {
+// connect connects to the driver at an address, unless it is connected to that. waits is the engine's word on a driver
+// that does not answer.
+func (p *Proxy) connect(ctx context.Context, address, waits string) {
+	now := p.look()
+	if now.conn != nil && now.address == address && !now.broken() {
+		if now.ready() {
+			p.setHeard()
+		}
 		return
 	}
 	p.disconnect("")
@@ -296,15 +301,18 @@ func (p *Proxy) connect(ctx context.Context, address string) {
 			_ = conn.Close() // the call's error is reported
 		}
 	}
+	if err != nil && now.address == address { // it has answered there before
+		p.setWaiting(now.silence())
+		return
+	}
 	if err != nil {
 		here, _ := os.Hostname() // "" is acceptable in the text
 		p.setWaiting(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; "+
-			"without --managed the nodes dial this machine instead",
-			here, address, status.Convert(err).Message()))
+			"without --managed the nodes dial this machine instead", here, address, status.Convert(err).Message()))
 		return
 	}
 	p.mu.Lock()
-	p.conn, p.address, p.waiting = conn, address, ""
+	p.conn, p.address, p.waiting, p.heard, p.replaces = conn, address, "", time.Now(), waits
 	p.mu.Unlock()
 	p.wake()
 }

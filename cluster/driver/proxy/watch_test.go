@@ -149,3 +149,37 @@ func TestWatchOutlivesDrivers(t *testing.T) {
 		t.Errorf("the last status of a cluster that is over is %v", last)
 	}
 }
+
+// hangingDriver answers no call.
+type hangingDriver struct {
+	clusterpb.UnimplementedControlServer
+}
+
+func (hangingDriver) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestStatusOfSilentDriver: the status of a driver that does not answer is the proxy's, with what is waited for.
+func TestStatusOfSilentDriver(t *testing.T) {
+	t.Parallel()
+	server := grpc.NewServer()
+	clusterpb.RegisterControlServer(server, hangingDriver{})
+	p := &Proxy{
+		cfg: Config{Name: "c", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
+		link: link{
+			changed: make(chan struct{}), conn: serveOn(t, server), address: "node:1", replaces: "another one in 10 minutes",
+		},
+		recheck: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	client := clusterpb.NewControlClient(
+		serveOn(t, grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}))))
+	st, err := client.Status(t.Context(), &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "the cluster's driver at node:1 does not answer: its host is busy, down or cut off; another one in 10 minutes"
+	if got := st.GetExecutors()[0].GetCause(); st.GetState() != "reserving" || got != want {
+		t.Errorf("the status is %s: %q, want %q", st.GetState(), got, want)
+	}
+}
