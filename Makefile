@@ -143,10 +143,10 @@ test-notebooks:
 
 engines-backends:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
-	$(GOTEST) -timeout 30m -skip '$(SMOKE)' $(WITH_ENGINES) $(LONG_UNITS)
+	$(GOTEST) -timeout 30m -skip '$(SMOKE)' $(WITH_ENGINES) ./e2e/hosts $(LONG_UNITS)
 
 test-hosts: prepare $(BIN) ## what befalls hosts and their network, on a Spark and a Hadoop of several hosts; needs root or user namespaces
-	TFCLUSTER_TEST_LOST_HOSTS=1 TFCLUSTER_TEST_PROGRAM=$(CURDIR)/$(BIN) $(GOTEST) -timeout 30m -count=1 ./e2e/hosts
+	TFCLUSTER_TEST_LOST_HOSTS=1 TFCLUSTER_TEST_PROGRAM=$(CURDIR)/$(BIN) $(GOTEST) -timeout 40m -count=1 ./e2e/hosts
 
 engines-notebooks:
 	$(PYTEST) -m engines e2e/tests
@@ -176,7 +176,7 @@ test-matrix: .bin/gotestsum $(VENV)/.done .venv-spark35/.done ## Spark 3.5 besid
 .hub/.done: requirements/hub.txt $(VENV)/.done
 	rm -rf .hub && $(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps --target .hub -r requirements/hub.txt && touch $@
 
-test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 20 kills of an ApplicationMaster, 300 runs on one cluster, 45 stalls in each framework, JupyterHub, five minutes of the panel, pip install into fresh environments
+test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/node_modules ## the tests that take long: 10,000 message sequences against ipykernel, 40 kills during feeds, 50 faults during collective calls, 20 kills of an ApplicationMaster, 300 runs on one cluster, 45 stalls in each framework, JupyterHub, five minutes of the panel, 20 cuts between hosts and five minutes of a slow network, pip install into fresh environments
 	TFCLUSTER_TEST_SEQUENCES=10000 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestSequences$$' ./kernel/kerneltest
 	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py e2e/tests/test_feed_faults_spark.py
 	TFCLUSTER_ROUNDS=50 $(PY) -m pytest -q e2e/tests/test_collective_faults.py
@@ -184,6 +184,7 @@ test-long: .bin/gotestsum $(VENV)/.done $(WHEELENV)/.done .hub/.done e2e/lab/nod
 	TFCLUSTER_TEST_KILLS=20 .bin/gotestsum --format testname -- -timeout 60m -count=1 -run 'TestWholeCheckpoint$$' ./cluster/yarn
 	TFCLUSTER_ROUNDS=5 $(PY) -m pytest -q e2e/tests/test_why.py -k "culprits and not torch"
 	.bin/gotestsum --format testname -- -timeout 10m -count=1 -run 'TestHub$$' ./e2e/lab
+	TFCLUSTER_TEST_CUTS=20 TFCLUSTER_TEST_DELAY_MINUTES=5 .bin/gotestsum --format testname -- -timeout 90m -count=1 -run 'TestCuts$$|TestDelay$$' ./e2e/hosts
 	TFCLUSTER_TEST_PANEL_SECONDS=300 .bin/gotestsum --format testname -- -timeout 20m -count=1 -run 'TestPanelForLong$$' ./e2e/lab
 	TFCLUSTER_TEST_WHEELS=1 .bin/gotestsum --format testname -- -timeout 30m -count=1 -run 'TestOtherMachine|TestRelease' ./wheel
 	TFCLUSTER_TEST_WHEELS=1 $(PY) -m pytest -q e2e/tests/test_wheel.py

@@ -7,7 +7,8 @@ encrypted channels beside one without, spark is row 4 on a standalone Spark, sto
 Hadoop of its own, scale a driver with thousands of simulated agents, attach to a cluster with 5 GB of lines, feed the
 rates of train DATA, collective all-reduce between tasks, optimizer a step with DistributedOptimizer, install pip
 install and the first line of a task, sampling what an agent's samples cost it, stacks how long they take and what they
-cost the program, rdma the round trip of a message by each transport of collective calls.
+cost the program, rdma the round trip of a message by each transport of collective calls, hosts a restart without a
+host that vanished.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -25,6 +26,7 @@ import rows_cluster
 import rows_collective
 import rows_encryption
 import rows_feed
+import rows_hosts
 import rows_install
 import rows_kernel
 import rows_panel
@@ -61,6 +63,7 @@ ROWS = {
     "stacks": rows_stacks.stacks,
     "why": rows_why.why,
     "rdma": rows_rdma.rdma,
+    "hosts": rows_hosts.hosts,
 }
 
 

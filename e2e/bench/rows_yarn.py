@@ -25,12 +25,9 @@ def submit(place: Workplace, options: Options) -> list[Figure]:
         raise Missing("go is missing")
     options.say("YARN: Hadoop starts")
     command = ["go", "test", "-run", "^$", "-bench", "BenchmarkSubmit", "-benchtime", f"{options.times(5, 2)}x"]
-    caches = {
-        name: subprocess.check_output(["go", "env", name], text=True).strip() for name in ("GOCACHE", "GOMODCACHE")
-    }
     done = subprocess.run(
         [*command, "./cluster/yarn"],
-        env={**place.env, **caches, "TFCLUSTER_TEST_PYTHON": place.python},  # its home is empty
+        env=go_environment(place),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -41,6 +38,14 @@ def submit(place: Workplace, options: Options) -> list[Figure]:
         raise BenchError(f"on YARN: {(done.stdout + done.stderr).strip()[-1000:]}")
     said = json.loads(lines[-1].partition("samples ")[2])
     return [figure for way, bar in (("unmanaged", 0.4), ("managed", 0.5)) for figure in rows(way, bar, said[way])]
+
+
+def go_environment(place: Workplace) -> dict[str, str]:
+    """Returns the environment of Go's tests, with the caches of this machine: the home of the workplace is empty."""
+    caches = {
+        name: subprocess.check_output(["go", "env", name], text=True).strip() for name in ("GOCACHE", "GOMODCACHE")
+    }
+    return {**place.env, **caches, "TFCLUSTER_TEST_PYTHON": place.python}
 
 
 def rows(way: str, bar: float, said: dict[str, Any]) -> list[Figure]:

@@ -16,7 +16,7 @@ import (
 const hadoopConf = "/tmp/hadoop/conf"
 
 // hadoopSite starts HDFS and YARN on the hosts: the masters on one, a DataNode and a NodeManager on each worker.
-func hadoopSite(t *testing.T) *site {
+func hadoopSite(t testing.TB) *site {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("short: needs Hadoop")
@@ -49,6 +49,8 @@ func hadoopSite(t *testing.T) *site {
 	}
 	s.env = append(s.env, env...)
 	s.options = []string{"--backend", "yarn", "--memory", "1g", "--cpus", "1", "--python", s.python}
+	s.results = "hdfs:///results"
+	s.cells = cells{"import numpy", s.options, "{'x': numpy.arange(n, dtype='f8')}"}
 	return s
 }
 
@@ -82,7 +84,6 @@ func (s *site) configure(host, jars string) {
 			"yarn.scheduler.capacity.root.queues": "default", "yarn.scheduler.capacity.root.default.capacity": "100",
 			"yarn.scheduler.capacity.maximum-am-resource-percent":    "0.8",
 			"yarn.scheduler.capacity.root.default.user-limit-factor": "10",
-			"yarn.scheduler.capacity.node-locality-delay":            "-1",
 		},
 	}
 	folder := s.Path(host, hadoopConf)

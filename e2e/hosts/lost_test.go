@@ -2,7 +2,6 @@ package hosts
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,7 +13,7 @@ import (
 const allVar = "TFCLUSTER_TEST_LOST_HOSTS"
 
 // jax returns the folder with JAX, or skips the test.
-func jax(t *testing.T) string {
+func jax(t testing.TB) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks("../../.jax")
 	if err != nil {
@@ -41,22 +40,6 @@ func (j *job) working(on string) string {
 	}
 	j.s.t.Fatalf("no task is on %s:\n%s", on, j)
 	return ""
-}
-
-// program is a program that works on both workers, and the options of its run.
-type program struct {
-	text    string
-	options []string
-}
-
-// programs returns the programs whose peers notice the loss of a host, each in its own way or not at all.
-func programs(t *testing.T) map[string]program {
-	all := map[string]program{"fit": {fits, nil}}
-	if os.Getenv(allVar) != "" {
-		all["sleep"] = program{sleeps, []string{"--framework", "none", "--heartbeat-timeout", "8s"}}
-		all["jax"] = program{collects, []string{"--framework", "jax", "--env", "PYTHONPATH=" + jax(t)}}
-	}
-	return all
 }
 
 // silent is the cause of a run that a lost host ended.

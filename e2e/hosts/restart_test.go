@@ -1,7 +1,10 @@
 package hosts
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -9,8 +12,12 @@ import (
 // times what was measured.
 const restartLimit = 60 * time.Second
 
-// restart: a run with --max-restarts goes on without the host that vanishes, long before its engine misses it.
-func (s *site) restart() {
+// settling is how long the engines have between two measurements.
+const settling = 20 * time.Second
+
+// restart: a run with --max-restarts goes on without the host that vanishes, long before its engine misses it. It
+// returns the time from the verdict to the first task's entry.
+func (s *site) restart() time.Duration {
 	s.t.Helper()
 	lost := workers[0]
 	j := s.run(sleeps, "--framework", "none", "--heartbeat-timeout", "8s", "--max-restarts", "1")
@@ -25,13 +32,32 @@ func (s *site) restart() {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	s.t.Logf("the first task entered %.1f s after the verdict", time.Since(began).Seconds())
+	took := time.Since(began)
+	s.t.Logf("the first task entered %.1f s after the verdict", took.Seconds())
 	code := j.ends()
 	s.Up(lost)
 	if code != 0 || !silent(task, lost).MatchString(j.String()) {
 		s.t.Errorf("exit code %d:\n%s", code, j)
 	}
 	s.checkLeft()
+	return took
+}
+
+// BenchmarkRestart measures restart on each engine, and prints the seconds for e2e/bench.
+func BenchmarkRestart(b *testing.B) {
+	sites := map[string]*site{"spark": sparkSite(b), "yarn": hadoopSite(b)}
+	took := map[string][]float64{}
+	for b.Loop() {
+		for name, s := range sites {
+			took[name] = append(took[name], s.restart().Seconds())
+		}
+		time.Sleep(settling) // the engines find the hosts again
+	}
+	samples, err := json.Marshal(took)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fmt.Printf("samples %s\n", samples)
 }
 
 // cut: a cut between the notebook and a worker that is shorter than the heartbeat timeout ends no run whose tasks do

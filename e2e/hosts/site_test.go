@@ -3,6 +3,7 @@ package hosts
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,22 +29,30 @@ var workers = []string{"c", "d"}
 // site is a notebook's host beside an engine on other hosts.
 type site struct {
 	*hosts.Hosts
-	t       *testing.T
+	t       testing.TB
 	program string
 	python  string
 	env     []string // of the notebook's host
 	options []string // of run
+	fixed   []string // more options of run: the engine's daemons on the notebook's host listen on ports
+	ports   string
+	results string // the --dir of runs whose files are looked at
+	cells   cells
+}
+
+// cells are what a notebook on the site executes.
+type cells struct {
+	session string   // makes what is reserved on
+	options []string // of reserve
+	data    string   // an expression of DATA: n records with a column x, 0 to n-1
 }
 
 // newSite starts the hosts. They see the program and its Python, and more folders.
-func newSite(t *testing.T, more ...string) *site {
+func newSite(t testing.TB, more ...string) *site {
 	t.Helper()
 	s := &site{t: t, program: clustertest.Program(t), python: clustertest.FindPython(t)}
 	environment := filepath.Dir(filepath.Dir(s.python))
 	shares := append([]string{filepath.Dir(s.program), environment}, more...)
-	if real, err := filepath.EvalSymlinks(environment); err == nil && real != environment {
-		shares = append(shares, real)
-	}
 	s.Hosts = hosts.New(t, shares, append([]string{notebook, master}, workers...)...)
 	s.env = []string{"PATH=" + filepath.Join(environment, "bin") + ":/usr/local/bin:/usr/bin:/bin"}
 	return s
@@ -96,7 +105,7 @@ func (o *output) await(text string, limit time.Duration) bool {
 	return false
 }
 
-// job is a command of tfcluster on the notebook's host.
+// job is a command on the notebook's host.
 type job struct {
 	*output
 	s     *site
@@ -113,10 +122,16 @@ func (s *site) run(program string, options ...string) *job {
 		s.t.Fatal(err)
 	}
 	words := append([]string{s.program, "run", "--workers", "2"}, append(s.options, options...)...)
+	return s.start(nil, s.env, append(words, path)...)
+}
+
+// start starts a command on the notebook's host.
+func (s *site) start(in io.Reader, env []string, words ...string) *job {
+	s.t.Helper()
 	j := &job{output: &output{}, s: s, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	j.cmd = s.Command(ctx, notebook, s.env, append(words, path)...)
-	j.cmd.Stdout, j.cmd.Stderr = j, j
+	j.cmd = s.Command(ctx, notebook, env, words...)
+	j.cmd.Stdin, j.cmd.Stdout, j.cmd.Stderr = in, j, j
 	if err := j.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -170,7 +185,7 @@ func (s *site) checkLeft() {
 	s.t.Helper()
 	for _, name := range append([]string{notebook, master}, workers...) {
 		left := func() string {
-			out, _ := s.Run(name, "pgrep", "-af", "tfcluster (agent|driver|zygote)|program.py") // without one it fails
+			out, _ := s.Run(name, "pgrep", "-af", "tfcluster (agent|driver|appmaster|zygote)|program.py") // without one it fails
 			return out
 		}
 		for end := time.Now().Add(20 * time.Second); left() != "" &&
