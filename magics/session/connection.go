@@ -136,9 +136,16 @@ func (c Connection) explain(say func(string) string, maker string) error {
 		l.Remedy = fmt.Sprintf("%s makes another, %s shows its lines", maker, say("logs -c "+c.Cluster))
 	case Unknown:
 		l.Text, l.Code, l.Remedy = "there is no "+name, 1, maker+" makes one"
+		if strings.HasPrefix(c.Cluster, applicationPrefix) { // another machine may have submitted it
+			l.Text += " on this machine"
+			l.Remedy = "run the command on the machine that submitted it, which has the cluster's keys"
+		}
 	}
 	return l
 }
+
+// applicationPrefix begins the names that YARN gives to applications, by which managed clusters are known, too.
+const applicationPrefix = "application_"
 
 // clockOf formats a past time, without the date if it is today.
 func clockOf(t, now time.Time) string {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,10 +91,14 @@ func TestFate(t *testing.T) {
 				"%tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster",
 		},
 		{"never heard of", Connection{Err: os.ErrNotExist}, Unknown, "there is no cluster c; %tfcluster reserve makes one"},
+		{
+			"of another machine", Connection{Err: os.ErrNotExist, Cluster: "application_1_2"}, Unknown, "there is no cluster " +
+				"application_1_2 on this machine; run the command on the machine that submitted it, which has the cluster's keys",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.c.Cluster = "c"
+			tt.c.Cluster = cmp.Or(tt.c.Cluster, "c")
 			if got := tt.c.Fate(); got != tt.fate {
 				t.Errorf("it means %s, want %s", got, tt.fate)
 			}
