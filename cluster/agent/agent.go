@@ -144,11 +144,11 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 		}
 		defer release()
 	}
-	a, conn, err := newAgent(ctx, cfg, version, log)
+	a, conns, err := newAgent(ctx, cfg, version, log)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conns.close()
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
@@ -172,19 +172,23 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 
 func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
 	log *slog.Logger,
-) (*Agent, *grpc.ClientConn, error) {
+) (a *Agent, conns connections, err error) {
 	folders, identity := cfg.GetFolders(), cfg.GetIdentity()
 	if err := prepareFolder(folders.GetRuntimeDir()); err != nil {
-		return nil, nil, fmt.Errorf("make the folder for this executor's sockets: %w", err)
+		return nil, conns, fmt.Errorf("make the folder for this executor's sockets: %w", err)
 	}
 	address := &resolver{file: cfg.GetDriver().GetFind(), address: cfg.GetDriver().GetCoordinator()}
-	conn, err := dial(cfg, address)
-	if err != nil {
-		return nil, nil, err
+	if conns, err = connect(cfg, address); err != nil {
+		return nil, conns, err
 	}
+	defer func() {
+		if err != nil {
+			conns.close()
+		}
+	}()
 	incarnation := make([]byte, 8)
 	_, _ = rand.Read(incarnation) // never fails
-	a := &Agent{
+	a = &Agent{
 		cfg: cfg, self: self{version: version, incarnation: hex.EncodeToString(incarnation)}, log: log,
 		runs: map[int32]*run{}, gpus: heldGPUs{held: &gpu.Held{}},
 		driver: presence{
@@ -192,7 +196,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
 			idle: millis(cfg.GetTimeouts().GetIdleMillis()),
 		},
 	}
-	client := clusterpb.NewCoordinatorClient(conn)
+	client := clusterpb.NewCoordinatorClient(conns.main)
 	a.self.host, a.self.address = hostAndAddress(ctx, cfg)
 	a.disk.blobs = &blobStore{dir: filepath.Join(folders.GetRuntimeDir(), "blobs"), client: client, kept: blobsKept}
 	a.logs = tasklog.NewShipper(filepath.Join(folders.GetRuntimeDir(), "spool-"+a.self.incarnation))
@@ -200,10 +204,11 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
 	a.disk.shipped = &shippedFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	address.open = a.hdfs
 	a.link = &link{
-		client: client, feeds: clusterpb.NewFeedsClient(conn), groups: clusterpb.NewGroupsClient(conn), handler: a,
-		logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
+		client: client, feeds: clusterpb.NewFeedsClient(conns.services), groups: clusterpb.NewGroupsClient(conns.services),
+		handler: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
 			if address.resolve(ctx) {
-				conn.ResetConnectBackoff()
+				conns.main.ResetConnectBackoff()
+				conns.services.ResetConnectBackoff()
 			}
 		},
 	}
@@ -213,13 +218,11 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
 	}
 	a.python.Fetch = b.fetch
 	if err := a.openFiles(client); err != nil {
-		conn.Close()
-		return nil, nil, err
+		return nil, conns, err
 	}
 	a.disk.shipped.blobs.dir = filepath.Join(a.disk.own.dir, "given")
 	if a.port, err = holdPort(); err != nil {
-		conn.Close()
-		return nil, nil, err
+		return nil, conns, err
 	}
 	if n := int(cfg.GetGpus().GetCount()); n > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
@@ -231,11 +234,44 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string,
 		a.gpus.meter = gpu.NewMeter(a.gpus.held, log)
 	}
 	a.self.fabric = findFabric(a.self.address, a.gpus.held.GPUs)
-	return a, conn, nil
+	return a, conns, nil
 }
 
-// dial returns a connection to the coordinator, which is opened at the first call.
-func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, error) {
+// connections are those to the driver, which are opened at their first calls.
+type connections struct {
+	main *grpc.ClientConn
+	// services has the calls that last as long as a feed or a group, and end it if they break.
+	services *grpc.ClientConn
+}
+
+func (c connections) close() {
+	for _, conn := range []*grpc.ClientConn{c.main, c.services} {
+		if conn != nil {
+			_ = conn.Close() // the calls' errors are handled
+		}
+	}
+}
+
+// The main connection is opened anew soon after a cut of the network. The other one outlives the cut, as TCP does: the
+// driver decides by heartbeats which executor is lost, and the agent by its grace when the driver is.
+var (
+	mainAlive     = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
+	servicesAlive = keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 15 * time.Minute}
+)
+
+// connect returns the connections to the driver.
+func connect(cfg *clusterpb.AgentConfig, address *resolver) (c connections, err error) {
+	if c.main, err = dial(cfg, address, mainAlive); err != nil {
+		return c, err
+	}
+	if c.services, err = dial(cfg, address, servicesAlive); err != nil {
+		c.close()
+	}
+	return c, err
+}
+
+// dial returns a connection to the driver, which is opened at the first call.
+func dial(cfg *clusterpb.AgentConfig, address *resolver, alive keepalive.ClientParameters) (*grpc.ClientConn, error) {
 	secure, err := identityTLS(cfg.GetIdentity())
 	if err != nil {
 		return nil, err
@@ -250,7 +286,7 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, erro
 			},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithKeepaliveParams(alive),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	)
 	if err != nil {

@@ -186,7 +186,7 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	cfg := &clusterpb.AgentConfig{
 		Identity: c.ca.identity(t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"},
 	}
-	conn, err := dial(cfg, &resolver{address: c.address})
+	conn, err := dial(cfg, &resolver{address: c.address}, mainAlive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -275,7 +275,8 @@ func (d *driver) serve(ctx context.Context) error {
 		grpc.MaxRecvMsgSize(received), grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.Creds(&handshakeCredentials{credentials.NewTLS(tlsConfig), pending, d.coord.Feeds().Produce}),
 		grpc.ConnectionTimeout(handshake.Timeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 5 * time.Second}),
+		// Heartbeats tell which executor is lost. A cut that its tasks outlive must not end their feeds and groups.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: d.coord.OrphanGrace()}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)...)
 	d.register(agents, clients)

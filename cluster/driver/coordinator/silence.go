@@ -19,6 +19,9 @@ func orphanGrace(heartbeatTimeout time.Duration) time.Duration {
 	return max(agentGrace, heartbeatTimeout+agentGrace/2)
 }
 
+// OrphanGrace returns how long tasks run on without the driver.
+func (c *Coordinator) OrphanGrace() time.Duration { return c.cfg.OrphanGrace }
+
 // silences is what the driver knows about agents that send no messages. Owned by the loop.
 type silences struct {
 	usual  time.Duration                    // the longest usual time between two messages of an agent
