@@ -21,7 +21,8 @@ import (
 const isolatedAgent = `#!/bin/sh
 [ "$1" = agent ] || exec %[1]s "$@"
 exec %[2]s unshare --mount sh -ec '
-  mount -t proc proc /proc; mount -t tmpfs none /mnt; mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
+  mount -t proc proc /proc; mount -t tmpfs none /mnt
+  mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
   %[3]s -c "import json, sys
 c = json.load(sys.stdin)
 c[\"address\"] = \"\"

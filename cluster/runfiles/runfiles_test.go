@@ -52,8 +52,8 @@ func TestCheckpointsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCheckpointsDuringTransfer: while files are sent, the program saves the next checkpoint and removes an old one. The
-// driver's state file never names a checkpoint that is not there, and checkpoints go on arriving.
+// TestCheckpointsDuringTransfer: while files are sent, the program saves the next checkpoint and removes an old one.
+// The driver's state file never names a checkpoint that is not there, and checkpoints go on arriving.
 func TestCheckpointsDuringTransfer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -78,7 +78,8 @@ func TestCheckpointsDuringTransfer(t *testing.T) {
 		}
 	}
 	e.round(true)
-	if state := read(t, b.disk.dir, "run-001/checkpoints/checkpoint"); !strings.Contains(state, fmt.Sprintf("ckpt-%d", n)) {
+	state := read(t, b.disk.dir, "run-001/checkpoints/checkpoint")
+	if !strings.Contains(state, fmt.Sprintf("ckpt-%d", n)) {
 		t.Errorf("at the end the driver has %q", state)
 	}
 }

@@ -35,10 +35,9 @@ func TestPlacements(t *testing.T) {
 		want      map[string]int // executors for each host
 	}{
 		{"no node", executors(3, gib), nil, nil},
-		{"as many nodes", executors(2, gib), []*yarnpb.NodeReport{node("a", 8192, 0, 0), node("b", 8192, 0, 0)}, map[string]int{
-			"a": 1,
-			"b": 1,
-		}},
+		{"as many nodes", executors(2, gib), []*yarnpb.NodeReport{
+			node("a", 8192, 0, 0), node("b", 8192, 0, 0),
+		}, map[string]int{"a": 1, "b": 1}},
 		{"many nodes", executors(1, gib), []*yarnpb.NodeReport{
 			node("a", 8192, 0, 0), node("b", 8192, 0, 0), node("c", 8192, 0, 0), node("d", 8192, 0, 0),
 		}, nil},

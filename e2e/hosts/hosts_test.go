@@ -56,8 +56,8 @@ func (s *site) parts(t *testing.T) {
 	}
 }
 
-// TestHosts: a cluster on hosts that share nothing needs no option. What its tasks write reaches the notebook's host, and
-// comes back to the next run.
+// TestHosts: a cluster on hosts that share nothing needs no option. What its tasks write reaches the notebook's host,
+// and comes back to the next run.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	s := sparkSite(t)

@@ -14,8 +14,8 @@ func (s *site) returned() {
 	lost := workers[0]
 	k := s.kernel()
 	k.run(s.cells.session)
-	reserve := append([]string{"%tfcluster reserve --workers 2 --framework none --heartbeat-timeout 8s"}, s.cells.options...)
-	k.run(strings.Join(reserve, " "))
+	reserve := []string{"%tfcluster reserve --workers 2 --framework none --heartbeat-timeout 8s"}
+	k.run(strings.Join(append(reserve, s.cells.options...), " "))
 	k.run("program = '''" + placed + "'''\nopen('program.py', 'w').write(program)")
 	on := func(code string) map[string]bool {
 		_, text := k.end(k.send(code + "\n%tfcluster start --wait program.py"))

@@ -112,8 +112,8 @@ func (s *Stream[T]) Reopen(err error) error {
 		return meaning
 	}
 	if !s.told {
-		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, or its host does not answer: waiting for it, or for the " +
-			"one that its engine starts\n")
+		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, or its host does not answer: waiting for it, or " +
+			"for the one that its engine starts\n")
 		s.told = true
 	}
 	if s.Handle, err = s.Handle.State.Redial(s.ctx, s.Handle); err != nil {
