@@ -178,7 +178,8 @@ func TestStatusOfSilentDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "the cluster's driver at node:1 does not answer: its host is busy, down or cut off; another one in 10 minutes"
+	const want = "the cluster's driver at node:1 does not answer: its host is busy, down or cut off; " +
+		"another one in 10 minutes"
 	if got := st.GetExecutors()[0].GetCause(); st.GetState() != "reserving" || got != want {
 		t.Errorf("the status is %s: %q, want %q", st.GetState(), got, want)
 	}
