@@ -130,6 +130,10 @@ func (m *Mirror) names(name, path string) []string {
 	if !NamesOthers(name) {
 		return nil
 	}
+	info, err := m.sender.root.Lstat(path)
+	if err != nil || info.Size() > maxState {
+		return nil
+	}
 	state, err := m.sender.root.ReadFile(path)
 	if err != nil {
 		return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -49,38 +48,6 @@ func TestCheckpointsComeAndGo(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(filepath.Join(evaluator.dir, folder)); len(entries) != 5 {
 		t.Errorf("the evaluator has %v", entries)
-	}
-}
-
-// TestCheckpointsDuringTransfer: while files are sent, the program saves the next checkpoint and removes an old one.
-// The driver's state file never names a checkpoint that is not there, and checkpoints go on arriving.
-func TestCheckpointsDuringTransfer(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	e := b.executor("0")
-	n := 1
-	e.save(n)
-	for range 10 {
-		before, saved := n, false
-		err := e.Sync(e.ctx, false, func() {
-			if !saved {
-				saved = true
-				n++
-				e.save(n)
-			}
-		})
-		if err != nil && !errors.Is(err, errChanged) {
-			t.Fatal(err)
-		}
-		state := read(t, b.disk.dir, "run-001/checkpoints/checkpoint")
-		if want := fmt.Sprintf("\"ckpt-%d\"", before); err == nil && !strings.Contains(state, want) {
-			t.Errorf("after a transfer the driver's newest checkpoint is %q, want %s", state, want)
-		}
-	}
-	e.round(true)
-	state := read(t, b.disk.dir, "run-001/checkpoints/checkpoint")
-	if !strings.Contains(state, fmt.Sprintf("ckpt-%d", n)) {
-		t.Errorf("at the end the driver has %q", state)
 	}
 }
 

@@ -1,10 +1,7 @@
 package runfiles
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -84,67 +81,10 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 	return found, complete
 }
 
-// maxState is the size of a state file, in bytes, above which a file of that name is none.
-const maxState = 1 << 20
-
-// stateFile is a copy of the version of a state file that a scan found.
-type stateFile struct {
-	fileCopy
-	names []string // the checkpoints that it names
-}
-
-func closeStates(states map[string]stateFile) {
-	for _, c := range states {
-		c.Close()
-	}
-}
-
-// states copies the state files that are not at the driver, as the scan has found them: with the files of the
-// checkpoints that they name. A later version may name files that were not found. One that has changed since is left
-// out.
-func (s *Sender) states(ctx context.Context, found map[string]seenVersion) (map[string]stateFile, error) {
-	states := map[string]stateFile{}
-	for name, version := range found {
-		if !NamesOthers(name) || version.size > maxState || s.sent[name] == version.stamp {
-			continue
-		}
-		f, now, err := s.open(name)
-		if err != nil {
-			continue // removed meanwhile, or sendOne tells of it
-		}
-		var c *os.File
-		if now == version.stamp {
-			c, err = s.duplicate(ctx, f, now.size)
-		}
-		f.Close()
-		if err != nil && !errors.Is(err, errChanged) {
-			return states, fmt.Errorf("copy %s: %w", name, err)
-		}
-		if c == nil {
-			continue
-		}
-		state := stateFile{fileCopy: fileCopy{c, now}}
-		states[name] = state
-		content, err := io.ReadAll(io.NewSectionReader(c, 0, now.size))
-		if err != nil {
-			return states, fmt.Errorf("read a copy of %s: %w", name, err)
-		}
-		state.names = named(name, content)
-		states[name] = state
-	}
-	return states, nil
-}
-
-// changedState reports whether a file is a state file that has changed since the scan.
-func changedState(name string, version seenVersion, states map[string]stateFile) bool {
-	_, copied := states[name]
-	return NamesOthers(name) && version.size <= maxState && !copied
-}
-
 // due returns the files to send now, in the order in which they are renamed: files that are unchanged for a
 // while, and files of checkpoints in a state file, which TensorFlow writes last. With end, all files. The
 // files in copied change all the time, or changed in the folder of such a file: copies of them are to be sent.
-func (s *Sender) due(found map[string]seenVersion, states map[string]stateFile, now time.Time,
+func (s *Sender) due(found map[string]seenVersion, states map[string]*stateFile, now time.Time,
 	end bool,
 ) (names []string, copied map[string]bool) {
 	ready := map[string]bool{}
@@ -160,20 +100,23 @@ func (s *Sender) due(found map[string]seenVersion, states map[string]stateFile, 
 		case now.Sub(version.unsent) >= maxUnsent:
 			busy[path.Dir(name)] = true
 		}
-		prefixes := states[name].names
-		ready[name] = ready[name] || len(prefixes) > 0
+		state := states[name]
+		if state == nil { // another file of that name
+			continue
+		}
+		ready[name] = state.whole
+		if !state.whole {
+			continue
+		}
 		for other, version := range found {
 			if s.sent[other] != version.stamp &&
-				slices.ContainsFunc(prefixes, func(p string) bool { return ofCheckpoint(other, p) }) {
+				slices.ContainsFunc(state.names, func(p string) bool { return ofCheckpoint(other, p) }) {
 				ready[other] = true
 			}
 		}
 	}
 	for name, version := range found {
-		if !end && changedState(name, version, states) {
-			continue
-		}
-		copied[name] = busy[path.Dir(name)] && !ready[name] && s.sent[name] != version.stamp
+		copied[name] = states[name] == nil && busy[path.Dir(name)] && !ready[name] && s.sent[name] != version.stamp
 		if ready[name] || copied[name] {
 			names = append(names, name)
 		}
@@ -184,17 +127,15 @@ func (s *Sender) due(found map[string]seenVersion, states map[string]stateFile, 
 
 // removed returns the files sent or fetched before that no longer exist, files that refer to
 // others first. A checkpoint that a state file refers to, here or at the driver, is kept: programs remove checkpoints
-// before they update the state file.
-func (s *Sender) removed(found map[string]seenVersion, states map[string]stateFile) []string {
+// before they update the state file. due are the files that are sent now.
+func (s *Sender) removed(found map[string]seenVersion, states map[string]*stateFile, due []string) []string {
 	var names, inUse []string
 	for name := range found {
 		if !NamesOthers(name) {
 			continue
 		}
-		if state, err := s.root.ReadFile(name); err == nil {
-			inUse = append(inUse, named(name, state)...)
-		}
-		if state, sent := states[name]; sent {
+		inUse = append(inUse, s.namedBy(name)...)
+		if state := states[name]; state != nil && slices.Contains(due, name) {
 			inUse = append(inUse, state.names...)
 		} else {
 			inUse = append(inUse, s.named[name]...)

@@ -1,6 +1,7 @@
 package runfiles
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -61,28 +62,22 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	before := s.statesBefore()
 	found, complete := s.scan(now)
-	states, err := s.states(ctx, found)
-	defer closeStates(states)
-	if err != nil {
-		return err
-	}
+	states := s.states(found, before, end)
 	due, copied := s.due(found, states, now, end)
 	var removed []string
 	if complete {
-		removed = s.removed(found, states)
+		removed = s.removed(found, states, due)
 	}
 	copies, failed := s.copies(ctx, copied)
 	defer closeCopies(copies)
-	for name, state := range states {
-		copies[name] = state.fileCopy
-	}
 	due = slices.DeleteFunc(due, func(name string) bool { return copied[name] && copies[name].File == nil })
 	s.seen, s.left = found, due
 	if len(due) == 0 && len(removed) == 0 {
 		return failed
 	}
-	sent, err := s.put(ctx, due, copies, removed, end, progress)
+	sent, err := s.put(ctx, due, content{copies, states}, removed, end, progress)
 	if err != nil {
 		return errors.Join(err, failed)
 	}
@@ -134,9 +129,17 @@ func (s *Sender) Refused() ([]string, error) {
 	return names, err
 }
 
-// put sends files and removals in one call, which succeeds or fails as a whole. Of a file in copies it
-// sends the copy.
-func (s *Sender) put(root context.Context, due []string, copies map[string]fileCopy, removed []string, end bool,
+// content has the files that are not sent as they are on the disk.
+type content struct {
+	copies map[string]fileCopy
+	states map[string]*stateFile
+}
+
+// fixed reports whether a file's content does not depend on what the program writes meanwhile.
+func (c content) fixed(name string) bool { return c.copies[name].File != nil || c.states[name] != nil }
+
+// put sends files and removals in one call, which succeeds or fails as a whole.
+func (s *Sender) put(root context.Context, due []string, c content, removed []string, end bool,
 	progress func(),
 ) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
@@ -154,7 +157,7 @@ func (s *Sender) put(root context.Context, due []string, copies map[string]fileC
 	}
 	sent := map[string]stamp{}
 	for _, name := range due {
-		version, err := s.sendOne(stream, name, copies[name], moved)
+		version, err := s.sendOne(stream, name, c, moved)
 		if errors.Is(err, os.ErrNotExist) && !end {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged)
 		}
@@ -168,7 +171,7 @@ func (s *Sender) put(root context.Context, due []string, copies map[string]fileC
 		sent[name] = version
 	}
 	for name, version := range sent {
-		if now, err := s.stat(name); !end && copies[name].File == nil && (err != nil || now != version) {
+		if now, err := s.stat(name); !end && !c.fixed(name) && (err != nil || now != version) {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the other files may not match it any more
 		}
 	}
@@ -197,12 +200,15 @@ func streamError(ctx context.Context, stream grpc.ClientStream, err error) error
 	return err
 }
 
-// sendOne sends the copy of a file if there is one, otherwise the file, and returns its version.
+// sendOne sends a file, or what stands for it, and returns its version.
 func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string,
-	c fileCopy, moved func(),
+	c content, moved func(),
 ) (stamp, error) {
-	if c.File != nil {
-		return c.version, s.send(stream, name, c.File, c.version, moved)
+	if state := c.states[name]; state != nil {
+		return state.version, s.send(stream, name, bytes.NewReader(state.content), state.version, moved)
+	}
+	if copied := c.copies[name]; copied.File != nil {
+		return copied.version, s.send(stream, name, copied, copied.version, moved)
 	}
 	f, version, err := s.open(name)
 	if err != nil {
@@ -213,7 +219,7 @@ func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, c
 
 // send sends one file, from the offset that the driver already has.
 func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string,
-	f *os.File, version stamp, moved func(),
+	f io.Reader, version stamp, moved func(),
 ) error {
 	head := &clusterpb.FileHead{Path: name, Size: version.size, ModifiedUnixNano: version.modified}
 	if err := stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_File{File: head}}); err != nil {
