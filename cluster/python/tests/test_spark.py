@@ -68,6 +68,7 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
         """Spark, as far as a launch that gets no slot needs it."""
 
         spark = types.SimpleNamespace()
+        connect = True
         words = staticmethod(str)
 
         def ended(self) -> str:
@@ -129,6 +130,7 @@ class Slots:
     """Spark, which has a slot only once a test gives it one; launches say their job group."""
 
     spark = types.SimpleNamespace()
+    connect = True
     words = staticmethod(str)
 
     def __init__(self) -> None:

@@ -229,20 +229,3 @@ def test_failures_of_earlier_stages(session: spark_session.Session, tmp_path: pa
     assert all("does not run here (code 3)" in s["error"] for s in session.launch(bad, "again", "stage"))
     said = session.launch(order(session, tmp_path, "echo-2", ECHO), "again", "stage")
     assert [s.get("error") for s in said] == [None, None]
-
-
-def test_launches_side_by_side(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents that are replaced at the same time are not placed by where the others were before."""
-    executors = Executors()
-    executors.connect = False
-    host = spark_host.Host(executors, str(tmp_path / "driver.sock"), patience=1)  # type: ignore[arg-type]
-    host._placed = {"0": "d", "1": "d"}
-    monkeypatch.setattr(
-        spark_host.spark_placement,
-        "choose",
-        lambda session, order: ["d" if order["placed"] == ["c"] else "c"],
-    )
-    orders = [{"agents": [{"executor": name}]} for name in ("0", "1")]
-    for order in orders:
-        host._prefer(order)
-    assert [order["hosts"] for order in orders] == [["c"], ["d"]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfcluster import spark_placement
+from tfcluster import spark_calls, spark_placement
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,12 @@ class Starting:
         """Returns the time."""
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        """Waits."""
-        self.now += seconds
-
 
 @pytest.mark.parametrize(
     ("comes", "conf", "pack", "hosts", "waited"),
     [
         ({"a": 0, "b": 2.5}, {"spark.master": "yarn"}, False, ["a", "b"], 2.5),
+        ({"a": 0, "b": 2.5}, {"spark.master": "yarn", "spark.executor.instances": ""}, False, ["a", "b"], 2.5),
         ({"a": 0, "b": 9}, {"spark.master": "yarn"}, False, ["a", "a"], 3),
         ({"a": 0, "b": 0.5}, {"spark.master": "spark://m:7077"}, False, ["a", "b"], 0.5),
         ({"a": 0, "b": 1.5}, {"spark.master": "spark://m:7077"}, False, ["a", "a"], 1),
@@ -98,5 +95,54 @@ def test_choose(
     session = Starting({host: 1000 + at for host, at in comes.items()}, conf)
     monkeypatch.setattr(spark_placement, "time", session)
     order = {"agents": [{}, {}], "gpus": 0, "pack": pack}
-    assert spark_placement.choose(session, order) == hosts
+    while (found := spark_placement.choose(session, order))[1]:
+        session.now += 0.05
+    assert found[0] == hosts
     assert session.now - 1000 == pytest.approx(waited, abs=0.1)
+
+
+class Hours:
+    """The time, which passes only while it is waited for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """Returns the time in seconds."""
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Waits."""
+        self.now += seconds
+
+
+def test_launches_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that are replaced at the same time are not placed by where the others were before."""
+    places = spark_placement.Places()
+    places.are({"0": "d", "1": "d"})
+    monkeypatch.setattr(
+        spark_placement, "choose", lambda session, order: (["d" if order["placed"] == ["c"] else "c"], 0.0)
+    )
+    orders: list[dict[str, Any]] = [{"agents": [{"executor": name}]} for name in ("0", "1")]
+    for order in orders:
+        places.prefer(SimpleNamespace(connect=False), order, spark_calls.Launch(), lambda: False, lambda _: None)
+    assert [order["hosts"] for order in orders] == [["c"], ["d"]]
+
+
+@pytest.mark.parametrize(("gives_up", "waited"), [(False, 3.0), (True, 0.1)])
+def test_waits_for_executors(gives_up: bool, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch waits for other executors as long as was known first, and until it is given up."""
+    clock, launch, texts = Hours(), spark_calls.Launch(), []
+
+    def choose(session: Any, order: Any) -> tuple[list[str], float]:
+        texts.append(launch.waits)
+        return ["a"], 3.0  # another one comes again and again
+
+    monkeypatch.setattr(spark_placement, "time", clock)
+    monkeypatch.setattr(spark_placement, "choose", choose)
+    order: dict[str, Any] = {"agents": [{"executor": "0"}]}
+    session = SimpleNamespace(connect=False)
+    over = spark_placement.Places().prefer(session, order, launch, lambda: gives_up and clock.now >= waited, clock.wait)
+    assert (over, order["hosts"], launch.waits) == (gives_up, ["a"], "")
+    assert clock.now == pytest.approx(waited, abs=0.06)
+    assert "other executors" in texts[1]

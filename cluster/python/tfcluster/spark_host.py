@@ -55,8 +55,7 @@ class Host:
         # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
-        self._placed: dict[str, str] = {}  # the host of each executor's agent, preferred or known; guarded by _placing
-        self._placing = threading.Lock()
+        self._places = spark_placement.Places()
         self._lost = ""  # why launches wait: a host was lost, and Spark does not replace its executors; "": nothing
 
     def run(self) -> None:
@@ -199,8 +198,7 @@ class Host:
         waiting.start()
         try:
             said = self._place(launch, order, stage)
-            with self._placing:
-                self._placed.update({s["executor"]: s["host"] for s in said if s.get("host")})
+            self._places.are({s["executor"]: s["host"] for s in said if s.get("host")})
             self._lost = ""
             return said
         finally:
@@ -220,7 +218,8 @@ class Host:
             if self._given_up(launch) or launch.orphaned:
                 raise RuntimeError(_GIVEN_UP)
             try:
-                self._prefer(order)
+                if self._places.prefer(self._session, order, launch, lambda: self._given_up(launch), self._over.wait):
+                    raise RuntimeError(_GIVEN_UP)
                 told = self._session.launch(order, launch.group, stage)
             except Exception as e:
                 if not said or self._given_up(launch) or self._session.ended():
@@ -244,18 +243,6 @@ class Host:
                 continue
             launch.waits = _WAITS[how].format(_SHARE[how])
             self._over.wait(pause)
-
-    def _prefer(self, order: spark_task.Order) -> None:
-        """Sets the preferred hosts of an order's agents, which launches side by side see as taken."""
-        names = [agent["executor"] for agent in order["agents"]]
-        with self._placing:
-            for name in names:
-                self._placed.pop(name, None)
-            order["placed"] = [host for host in self._placed.values() if host]
-            order["hosts"] = (
-                [""] * len(names) if self._session.connect else spark_placement.choose(self._session, order)
-            )
-            self._placed.update(zip(names, order["hosts"], strict=True))
 
     def do_avoid(self, driver: Driver, call: int, host: str) -> str:
         """Has Spark replace its executors on a host that does not answer; returns what to wait for, if it cannot."""

@@ -3,14 +3,60 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfcluster import spark_lost
+from tfcluster.spark_calls import Launch
 
 _FOLLOW = 1.0  # seconds from the registration of an executor in which others may follow, if their number is unknown
 _POLL = 0.05  # interval of checks of Spark's executors, in seconds
+_SPREADS = "waits for Spark's other executors, so that the tasks need not share a host"
+
+
+class Places:
+    """The hosts of a cluster's agents, preferred or known. Launches side by side see one another's choice."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts: dict[str, str] = {}  # by executor; guarded by _lock
+
+    def prefer(
+        self,
+        session: Any,
+        order: dict[str, Any],
+        launch: Launch,
+        given_up: Callable[[], bool],
+        wait: Callable[[float], Any],
+    ) -> bool:
+        """Sets order["hosts"], the preferred host of each agent; returns True if the launch was given up.
+
+        It waits for executors that may come, for as long as the first look at Spark allows.
+        """
+        names = [agent["executor"] for agent in order["agents"]]
+        until: float | None = None
+        while True:
+            with self._lock:
+                for name in names:
+                    self._hosts.pop(name, None)
+                order["placed"] = [host for host in self._hosts.values() if host]
+                order["hosts"], more = ([""] * len(names), 0.0) if session.connect else choose(session, order)
+                until = time.monotonic() + more if until is None else until
+                over = given_up()
+                if over or more == 0 or time.monotonic() >= until:
+                    self._hosts.update(zip(names, order["hosts"], strict=True))
+                    if launch.waits == _SPREADS:
+                        launch.waits = ""
+                    return over
+            launch.waits = _SPREADS
+            wait(_POLL)
+
+    def are(self, hosts: Mapping[str, str]) -> None:
+        """Notes the hosts of agents that were started."""
+        with self._lock:
+            self._hosts.update(hosts)
 
 
 def prefer(n: int, free: Mapping[str, int], placed: Mapping[str, int], pack: bool) -> list[str]:
@@ -33,25 +79,23 @@ def prefer(n: int, free: Mapping[str, int], placed: Mapping[str, int], pack: boo
     return chosen
 
 
-def choose(session: Any, order: Mapping[str, Any]) -> list[str]:
-    """Returns the preferred host of each agent of an order, once Spark has the executors for it.
+def choose(session: Any, order: Mapping[str, Any]) -> tuple[list[str], float]:
+    """Returns the preferred host of each agent of an order, and for how many seconds other executors may come.
 
-    The executors of a new session register one after the other. While others may follow, agents that would share a
-    host wait, for spark.locality.wait at most.
+    The executors of a new session register one after the other. Only where agents would share a host is it worth to
+    wait for others: until Spark has as many as its settings ask for, or if they leave that open for a moment after the
+    newest.
     """
-    asked, gpus = _asked(session), order["gpus"]
+    executors, asked, gpus = session.executors(), _asked(session), order["gpus"]
+    n = sum(executors.values())
+    free, placed = _counts(order, executors, session.slots_each(gpus) or session.most_tasks(gpus) // max(1, n))
+    chosen = prefer(len(order["agents"]), free, placed, order.get("pack", False))
+    apart = "" not in chosen and len(set(chosen)) == len(chosen) and not any(placed[host] for host in chosen)
+    if apart or order.get("pack", False) or 0 < asked <= n:
+        return chosen, 0.0
     limit = session._sc._jsc.sc().conf().getTimeAsMs("spark.locality.wait", "3s") / 1000
-    if not asked:
-        limit = min(limit, _FOLLOW)
-    while True:
-        executors = session.executors()
-        n = sum(executors.values())
-        free, placed = _counts(order, executors, session.slots_each(gpus) or session.most_tasks(gpus) // max(1, n))
-        chosen = prefer(len(order["agents"]), free, placed, order.get("pack", False))
-        apart = "" not in chosen and len(set(chosen)) == len(chosen) and not any(placed[host] for host in chosen)
-        if apart or order.get("pack", False) or 0 < asked <= n or not 0 <= time.time() - _newest(session._sc) < limit:
-            return chosen
-        time.sleep(_POLL)
+    age = time.time() - _newest(session._sc)
+    return chosen, max(0.0, (limit if asked else min(limit, _FOLLOW)) - age) if age >= 0 else 0.0
 
 
 def _asked(session: Any) -> int:
@@ -64,9 +108,9 @@ def _asked(session: Any) -> int:
     if master.startswith("local"):
         return 1
     if master.startswith("spark"):
-        cores = int(session.conf("spark.executor.cores", "0"))
-        return int(session.conf("spark.cores.max", "0")) // cores if cores else 0
-    return int(session.conf("spark.executor.instances", "2"))
+        cores = int(session.conf("spark.executor.cores", "") or 0)
+        return int(session.conf("spark.cores.max", "") or 0) // cores if cores else 0
+    return int(session.conf("spark.executor.instances", "") or 2)
 
 
 def _newest(sc: Any) -> float:
@@ -101,9 +145,14 @@ def located(sc: Any, lines: Sequence[str], hosts: Sequence[str]) -> Any:
     return jsc.sc().makeRDD(seq(pairs), jsc.emptyRDD().classTag()).toJavaRDD()
 
 
-def in_python(sc: Any, lines: Any) -> Any:
-    """Returns a JavaRDD of strings as an RDD of Python."""
+def in_python(sc: Any, hosts: Sequence[str], located_there: bool) -> Any:
+    """Returns an RDD of Python with a partition for each host, whose task prefers it if located_there is True.
+
+    A JVM that runs no program for the notebook may make no located RDD for it, either.
+    """
     from pyspark import RDD
     from pyspark.serializers import UTF8Deserializer
 
-    return RDD(lines, sc, UTF8Deserializer())
+    if not located_there:
+        return sc.parallelize(range(len(hosts)), len(hosts))
+    return RDD(located(sc, ["agent"] * len(hosts), hosts), sc, UTF8Deserializer())

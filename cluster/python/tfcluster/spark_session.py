@@ -304,8 +304,8 @@ class Session:
             said = None if gpus or self._speculates() else self._pipe(order, stage)
             piped = said is not None
             if said is None:
-                data = spark_placement.located(self._sc, ["agent"] * n, order["hosts"])
-                data = spark_placement.in_python(self._sc, data).barrier().mapPartitions(spark_task.agents_stage(order))
+                data = spark_placement.in_python(self._sc, order["hosts"], gpus > 0 or self._speculates())
+                data = data.barrier().mapPartitions(spark_task.agents_stage(order))
                 self._gpus.give(data, gpus).setName(stage)
                 said = [json.loads(line) for line in data.collect()]
             if self._retried(group, earlier, piped):  # the agents of its first attempt run, too
