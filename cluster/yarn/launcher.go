@@ -252,8 +252,8 @@ const (
 	defaultMasterExpiry = "600000"
 )
 
-// Endpoint returns the address of the application's master, or why there is none yet. It returns
-// cluster.ErrEnded if the application has ended.
+// Endpoint returns the address of the application's master and when YARN replaces it, or why there is none yet. It
+// returns cluster.ErrEnded if the application has ended.
 func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err error) {
 	r, err := h.client.Report(ctx, h.id)
 	if errors.Is(err, protocol.ErrGone) {
@@ -267,8 +267,8 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err
 			containerlogs.MasterError(r.GetDiagnostics()))
 	}
 	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
-		waits = fmt.Sprintf("YARN starts another ApplicationMaster after %s = %s ms without this one", masterExpiry,
-			cmp.Or(h.site.Conf.Get(masterExpiry), defaultMasterExpiry))
+		waits = fmt.Sprintf("YARN gives an ApplicationMaster up after %s (%s ms by this machine's configuration) and starts "+
+			"another while its attempts last", masterExpiry, cmp.Or(h.site.Conf.Get(masterExpiry), defaultMasterExpiry))
 		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), waits, nil
 	}
 	if r.GetYarnApplicationState() == yarnpb.YarnApplicationState_ACCEPTED {

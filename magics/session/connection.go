@@ -221,7 +221,7 @@ func (s *State) connection(name string, err error) Connection {
 // named adds the existing clusters to the error of an unknown one.
 func (s *State) named(err error) error {
 	l, ok := errors.AsType[*Lost](err)
-	if !ok || l.Fate != Unknown {
+	if !ok || l.Fate != Unknown || strings.Contains(l.Text, applicationPrefix) { // its remedy is another machine
 		return err
 	}
 	if infos, lerr := s.Options.Connector.List(s.ctx); lerr == nil && len(infos) > 0 {

@@ -12,7 +12,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/render"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Received is one message of a stream, or its end.
@@ -181,14 +180,14 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 		st, err := m.Status(ctx)
 		err = m.Explain(err)
 		if why := hostedSilence(st); err == nil && why != "" {
-			err = &Lost{ClusterError: result.ClusterError{Text: why}, Fate: Silent}
+			err = errors.New(why)
 		}
 		q.Answers <- err
 	}()
 }
 
-// hostedSilence returns why the driver of a run that an engine hosts does not answer, in a status that its proxy makes
-// then; "": it does.
+// hostedSilence returns why the driver of a run does not answer, from the status that a proxy makes then; "" if it
+// answers.
 func hostedSilence(st *clusterpb.ClusterStatus) string {
 	if st.GetState() != "reserving" || len(st.GetExecutors()) == 0 {
 		return ""
@@ -196,10 +195,10 @@ func hostedSilence(st *clusterpb.ClusterStatus) string {
 	return st.GetExecutors()[0].GetCause()
 }
 
-// Answered handles the answer to Ask. It warns if the driver did not answer. A driver that answered may have had
-// nothing to send.
+// Answered handles the answer to Ask. It warns if the driver did not answer, or its proxy says that it does not. A
+// driver that answered may have had nothing to send.
 func (q *Silence) Answered(out render.Output, err error) {
-	if FateOf(err) == Silent && !q.told {
+	if fate := FateOf(err); err != nil && (fate == Silent || fate == Refused) && !q.told {
 		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n",
 			int(time.Since(q.since).Seconds()), err))
 		q.told = true

@@ -78,11 +78,11 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	return p.forward(method, s)
 }
 
-// statusLimit is how long a driver may take for its status before this process answers: less than the five seconds
-// that clients wait.
+// statusLimit is how long a driver may take for its status before this process says that it does not answer: less than
+// the five seconds that clients wait.
 const statusLimit = 4 * time.Second
 
-// status forwards the driver's status. While the driver does not answer, it is this process's.
+// status forwards the driver's status. While there is no driver, it is this process's.
 func (p *Proxy) status(method string, s grpc.ServerStream) error {
 	var asked, answer []byte
 	if err := s.RecvMsg(&asked); err != nil {
@@ -103,10 +103,10 @@ func (p *Proxy) status(method string, s grpc.ServerStream) error {
 	switch {
 	case err == nil:
 		return s.SendMsg(&answer)
-	case status.Code(err) == codes.DeadlineExceeded && s.Context().Err() == nil:
-		return s.SendMsg(p.ownStatus())
+	case ctx.Err() != nil && s.Context().Err() == nil:
+		return status.Error(codes.Unavailable, p.look().silence())
 	}
-	return p.explain(s.Context(), err)
+	return p.explain(ctx, err)
 }
 
 // waitForDriver returns the connection to the driver, and waits while there is none.
@@ -284,11 +284,7 @@ func failure(why error) *clusterpb.Failure {
 }
 
 func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
-	now := p.look()
-	why := now.waiting
-	if now.conn != nil {
-		why = now.silence()
-	}
+	why := p.look().waiting
 	var all []*clusterpb.ExecutorStatus
 	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
 		all = append(all,

@@ -65,7 +65,7 @@ func (l link) silence() string {
 		time.Since(l.heard).Seconds(), l.replaces)
 }
 
-// setHeard keeps the time at which the driver answered last.
+// setHeard keeps the time at which the connection was ready last.
 func (p *Proxy) setHeard() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -291,7 +291,12 @@ func (p *Proxy) connect(ctx context.Context, address, waits string) {
 		}
 		return
 	}
-	p.disconnect("")
+	waiting := ""
+	if now.conn != nil && now.address == address {
+		now.conn = nil
+		waiting = now.silence()
+	}
+	p.disconnect(waiting)
 	conn, err := auth.DialHosted(p.cfg.Authority, address)
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, connectLimit)
