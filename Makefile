@@ -210,7 +210,7 @@ test-rdma: $(RDMA_TESTS) ## collective calls by RDMA over soft-RoCE, in a guest 
 	GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 lint: .bin/golangci-lint $(VENV)/.done ## golangci-lint with the project's file (vet and gofumpt are in it), ruff
-	.bin/golangci-lint run ./...
+	.bin/golangci-lint run --allow-parallel-runners ./...
 	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e wheel
 	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e wheel
 

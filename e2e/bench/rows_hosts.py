@@ -6,7 +6,7 @@ import json
 import subprocess
 
 from measure import Figure, Options, median, spread
-from rows_yarn import ROOT, go_environment
+from rows_yarn import ROOT, go_environment, needs_hadoop
 from workplace import DEADLINE, BenchError, Missing, Workplace
 
 ROW = 21
@@ -18,8 +18,9 @@ BAR = 30.0
 
 def hosts(place: Workplace, options: Options) -> list[Figure]:
     """Seconds from the verdict to the first task's entry on another host, on four hosts of namespaces."""
+    needs_hadoop()
     options.say("hosts: Spark and Hadoop start")
-    command = ["go", "test", "-run", "^$", "-bench", "BenchmarkRestart", "-benchtime", f"{options.times(5, 2)}x"]
+    command = ["go", "test", "-v", "-run", "^$", "-bench", "BenchmarkRestart", "-benchtime", f"{options.times(5, 2)}x"]
     done = subprocess.run(
         [*command, "./e2e/hosts"],
         env=go_environment(place),

@@ -19,10 +19,7 @@ TONY = {"client": 8.77, "submit": 6.64, "pss": 559}
 
 def submit(place: Workplace, options: Options) -> list[Figure]:
     """From a submission to three processes, and the memory of driver and agents."""
-    if not (ROOT / ".hadoop").exists():
-        raise Missing("Hadoop's jars are missing (make hadoop)")
-    if not shutil.which("go"):
-        raise Missing("go is missing")
+    needs_hadoop()
     options.say("YARN: Hadoop starts")
     command = ["go", "test", "-run", "^$", "-bench", "BenchmarkSubmit", "-benchtime", f"{options.times(5, 2)}x"]
     done = subprocess.run(
@@ -38,6 +35,14 @@ def submit(place: Workplace, options: Options) -> list[Figure]:
         raise BenchError(f"on YARN: {(done.stdout + done.stderr).strip()[-1000:]}")
     said = json.loads(lines[-1].partition("samples ")[2])
     return [figure for way, bar in (("unmanaged", 0.4), ("managed", 0.5)) for figure in rows(way, bar, said[way])]
+
+
+def needs_hadoop() -> None:
+    """Raises Missing without Hadoop's jars and Go."""
+    if not (ROOT / ".hadoop").exists():
+        raise Missing("Hadoop's jars are missing (make hadoop)")
+    if not shutil.which("go"):
+        raise Missing("go is missing")
 
 
 def go_environment(place: Workplace) -> dict[str, str]:

@@ -64,7 +64,7 @@ func (s *site) lostFeed() {
 	k.run("%tfcluster start --args args main_fun")
 	cell := k.send("%tfcluster train data")
 	task := k.working(lost)
-	s.Down(lost)
+	s.down(lost)
 	succeeded, text := k.end(cell)
 	s.Up(lost)
 	_, text, _ = strings.Cut(text, atWork)

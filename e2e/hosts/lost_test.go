@@ -55,7 +55,7 @@ func (s *site) lostHost(program string, options ...string) {
 	j := s.run(program, options...)
 	task := j.working(lost)
 	began := time.Now()
-	s.Down(lost)
+	s.down(lost)
 	code := j.ends()
 	took := time.Since(began)
 	s.Up(lost)

@@ -26,8 +26,8 @@ print("done", flush=True)
 		}
 	}
 	began := time.Now()
-	s.Down(host)
-	j.sees("down or cut off; YARN starts another ApplicationMaster after")
+	s.down(host)
+	j.sees("down or cut off; YARN gives an ApplicationMaster up after")
 	s.t.Logf("after %.1f s", time.Since(began).Seconds())
 	s.Up(host)
 	code := j.ends()

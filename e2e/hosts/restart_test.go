@@ -24,7 +24,7 @@ func (s *site) restart() time.Duration {
 	j := s.run(sleeps, "--framework", "none", "--heartbeat-timeout", "8s", "--max-restarts", "1")
 	task := j.working(lost)
 	before := strings.Count(j.String(), " is on ")
-	s.Down(lost)
+	s.down(lost)
 	j.sees(": all tasks start again")
 	began := time.Now()
 	for strings.Count(j.String(), " is on ") == before {

@@ -29,7 +29,7 @@ func (s *site) returned() {
 	if got := on(""); !got["c"] || !got["d"] {
 		s.t.Errorf("at first tasks are on %v", got)
 	}
-	s.Down(lost)
+	s.down(lost)
 	if got := on("import time\ntime.sleep(12)"); got["c"] || !got["d"] {
 		s.t.Errorf("without %s tasks are on %v", lost, got)
 	}

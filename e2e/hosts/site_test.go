@@ -105,6 +105,13 @@ func (o *output) await(text string, limit time.Duration) bool {
 	return false
 }
 
+// down pulls the cable of a host until the test ends at the latest.
+func (s *site) down(host string) {
+	s.t.Helper()
+	s.Down(host)
+	s.t.Cleanup(func() { s.Up(host) })
+}
+
 // job is a command on the notebook's host.
 type job struct {
 	*output
