@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 import threading
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,34 @@ def test_objects() -> None:
             objects("program", {"name": name, "max_bytes": 1, "big": 1})
     with pytest.raises(UsageError, match="which lacks .reboot."):
         objects("reboot", {})
+
+
+def test_files_of_spark_submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Modules and archives as Spark keeps them; no jars, which --packages adds."""
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "c.jar").write_text("")
+    conf = {"spark.submit.pyFiles": f"file:///x/a.py,hdfs:///y/gone.zip,{tmp_path}/c.jar"}
+    pyspark: Any = types.SimpleNamespace(
+        SparkContext=types.SimpleNamespace(_active_spark_context=types.SimpleNamespace(_conf=conf)),
+        SparkFiles=types.SimpleNamespace(get=lambda name: str(tmp_path / name)),
+    )
+    monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+    assert shipping.submitted_files() == [str(tmp_path / "a.py")]
+    pyspark.SparkContext._active_spark_context = None
+    assert shipping.submitted_files() == []
+
+
+def test_modules_beside_a_script(tmp_path: Path) -> None:
+    """A script's folder comes first, as in Python's own search; without a script only the working directory counts."""
+    for folder in ("jobs", "cwd"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helper.py").write_text(f"where = {folder!r}\n")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def main_fun(args, ctx):\n    import helper\n    return helper.where\n", names)
+    cwd, jobs = str(tmp_path / "cwd"), str(tmp_path / "jobs")
+    alone = shipping.modules_of_function(names["main_fun"], cwd)
+    assert alone == shipping.modules_of_function(names["main_fun"], cwd, (), cwd)
+    assert alone != shipping.modules_of_function(names["main_fun"], cwd, (), jobs)
+    assert shipping.modules_of_function(names["main_fun"], jobs) == shipping.modules_of_function(
+        names["main_fun"], cwd, (), jobs
+    )

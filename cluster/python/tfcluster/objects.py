@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import gate, shipping
+from tfcluster import frontend, gate, shipping
 from tfcluster.errors import UsageError
 
 _feeds: dict[str, Any] = {}  # feed_thread.Feeding by the number that Go gave it
@@ -94,7 +94,9 @@ class Objects:
             raise UsageError(f"{name} is not a function but {_a(function)}")
         label = name if name not in self._given else "the program"
         pickled, captured = shipping.pickle_program(function, label, max_bytes, big)
-        modules = shipping.modules_of_function(function, os.getcwd(), py_files or ())
+        beside = shipping.script_folder() if frontend.shell() is None else ""
+        files = [*(py_files or ()), *shipping.submitted_files()]
+        modules = shipping.modules_of_function(function, os.getcwd(), files, beside)
         _bound(name, len(pickled) + len(modules), max_bytes)
         described = {
             "kind": "function",

@@ -1,7 +1,8 @@
 """The parts of a program that are sent to tasks: the program, pickled, and the modules that it imports.
 
-Only modules below the notebook's working directory that the source imports by name are
-sent. They are read from disk at each start.
+Only modules below the notebook's working directory, or beside a script without a notebook,
+that the source imports by name are sent, and the files of spark-submit --py-files. They are
+read from disk at each start.
 """
 
 from __future__ import annotations
@@ -169,9 +170,15 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 # ----------------------------------------------------------------- modules
 
 
-def modules_of_function(function: Callable[..., Any], root: str, py_files: Iterable[str] = ()) -> bytes:
-    """Returns the zip for a function: modules imported by its code and its objects."""
-    found = Collector([root, *_below(sys.path, root)], root)
+def modules_of_function(
+    function: Callable[..., Any], root: str, py_files: Iterable[str] = (), beside: str = ""
+) -> bytes:
+    """Returns the zip for a function: modules imported by its code and its objects.
+
+    beside is the folder of the script that runs, where Python finds modules first.
+    """
+    roots = [beside, root] if beside else [root]
+    found = Collector([place for top in roots for place in (top, *_below(sys.path, top))], *roots)
     names: set[str] = set()
     for value in [function, *captured(function).values()]:
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
@@ -231,11 +238,11 @@ def _below(paths: Iterable[str], root: str) -> list[str]:
 
 
 class Collector:
-    """A collector of modules below a folder, by the names in a source's imports."""
+    """A collector of modules below folders, by the names in a source's imports."""
 
-    def __init__(self, places: Iterable[str], root: str) -> None:
+    def __init__(self, places: Iterable[str], *roots: str) -> None:
         self._places = list(dict.fromkeys(os.path.abspath(p) for p in places))
-        self._root = os.path.abspath(root) + os.sep
+        self._roots = tuple(os.path.join(os.path.abspath(root), "") for root in roots)
         self._files: dict[str, str] = {}  # name in the archive → path
         self._seen: set[str] = set()
 
@@ -245,7 +252,7 @@ class Collector:
         self._files = {name: at for name, at in self._files.items() if at != real}
 
     def add(self, name: str) -> bool:
-        """Adds a module, its packages and their imports; returns False if it is not below the root."""
+        """Adds a module, its packages and their imports; returns False if it is not below a root."""
         if not name or name.split(".")[0] == "tfcluster":
             return False
         if name in self._seen:
@@ -272,10 +279,10 @@ class Collector:
                 self._take(place, path, package)
 
     def _ours(self, path: str) -> bool:
-        if not path.startswith(self._root) or any(part in path for part in _INSTALLED):
+        if not path.startswith(self._roots) or any(part in path for part in _INSTALLED):
             return False
         return not any(
-            os.path.abspath(prefix).startswith(self._root) and path.startswith(os.path.abspath(prefix) + os.sep)
+            os.path.abspath(prefix).startswith(self._roots) and path.startswith(os.path.abspath(prefix) + os.sep)
             for prefix in {sys.prefix, sys.base_prefix}
         )
 
@@ -316,6 +323,29 @@ class Collector:
             for name in sorted(members):
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), members[name], zipfile.ZIP_DEFLATED)
         return out.getvalue()
+
+
+def script_folder() -> str:
+    """Returns the folder of the script that this Python runs; "" for python -m and an interactive one."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    return os.path.dirname(os.path.abspath(path)) if path and main.__spec__ is None else ""
+
+
+def submitted_files() -> list[str]:
+    """Returns the modules and archives of modules given to spark-submit --py-files, as Spark keeps them here."""
+    pyspark: Any = sys.modules.get("pyspark")
+    context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
+    if context is None:
+        return []
+    try:
+        urls = context._conf.get("spark.submit.pyFiles", "").split(",")
+        # Jars of --packages are among them.
+        names = [url.rpartition("/")[2] for url in urls if url.endswith((".py", ".zip", ".egg"))]
+        kept = [pyspark.SparkFiles.get(name) for name in names]
+    except Exception:  # its JVM has ended
+        return []
+    return [path for path in kept if os.path.isfile(path)]
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
