@@ -309,6 +309,9 @@ func (c *Coordinator) feedableRun() dispatch.Run {
 		run.Over = fmt.Sprintf("run %d is being stopped", run.ID)
 	case !r.State.Open():
 		run.Over = fmt.Sprintf("run %d has ended: it %s", run.ID, r.State)
+		if why := r.Failure.GetSummary(); why != "" { // a script has shown no status in between
+			run.Over += ": " + why
+		}
 	}
 	for _, t := range r.Tasks {
 		name := t.ID.String()
