@@ -155,7 +155,8 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 	case "spark_session":
 		is, found := p.names[given["name"].(string)]
 		_, unusable, _ := strings.Cut(is, ": ")
-		return json.Unmarshal(fmt.Appendf(nil, `{"found":%t,"host":"127.0.0.1","unusable":%q}`, found, unusable), reply)
+		return json.Unmarshal(fmt.Appendf(nil, `{"found":%t,"host":"127.0.0.1","unusable":%q,"identity":%q}`, found, unusable,
+			p.names["identity of "+given["name"].(string)]), reply)
 	case "environ":
 		found := reply.(*map[string]*string)
 		for _, n := range given["names"].([]string) {

@@ -87,3 +87,38 @@ func TestSparkSessionRefuses(t *testing.T) {
 		t.Error("a driver was started")
 	}
 }
+
+// TestSparkSessionObject: a cluster is the same one on the same object, by whatever name it is given, and on a name
+// as long as the variable has it; another object is refused. The name of a given object is not shown.
+func TestSparkSessionObject(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	py := &fakePython{names: map[string]string{}}
+	for name, identity := range map[string]string{
+		"spark": "session_1", "mine": "session_1", "session_1": "session_1", "session_2": "session_2",
+	} {
+		py.names[name], py.names["identity of "+name] = "a SparkSession", identity
+	}
+	s := newTestSession(t, d, "")
+	reserve := func(session string) error {
+		_, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark --name a --session "+session, newRecord(), py)
+		return err
+	}
+	for _, session := range []string{"spark", "mine", "session_1"} {
+		if err := reserve(session); err != nil {
+			t.Errorf("%s: %v", session, err)
+		}
+	}
+	if err := reserve("session_2"); err == nil || !strings.Contains(err.Error(), "with other options (session)") {
+		t.Errorf("another object: %v", err)
+	}
+	py.names["identity of spark"] = "session_3"
+	if err := reserve("spark"); err != nil {
+		t.Errorf("the same name: %v", err)
+	}
+	py.names["session_2"] += ": the SparkSession was stopped"
+	if err := reserve("session_2"); err == nil ||
+		!strings.HasPrefix(err.Error(), "the SparkSession given to reserve cannot be used: the SparkSession was stopped") {
+		t.Errorf("a stopped one: %v", err)
+	}
+}

@@ -17,7 +17,8 @@ import (
 // Keys of a request's engine options, the names of options in magics.
 const (
 	engineMaster   = "master"
-	engineSession  = "session" // the notebook's session; absent: the driver makes one
+	engineSession  = "session"          // the notebook's session; absent: the driver makes one
+	engineIdentity = "session_identity" // a name of that session's object
 	enginePackages = "packages"
 	engineQueue    = "queue"
 	engineConf     = cluster.EngineConf // followed by Spark's own key

@@ -34,6 +34,8 @@ func (b *Backend) FailureDetectionDelay() time.Duration { return 0 }
 // InitialStatus implements cluster.RemoteEngine.
 func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	switch master := masterOf(r); {
+	case onNotebookSession(r) && r.GetEngine()[engineSession] == r.GetEngine()[engineIdentity]:
+		return "waiting for the SparkSession given to reserve"
 	case onNotebookSession(r):
 		return "waiting for the notebook's SparkSession " + r.GetEngine()[engineSession]
 	case master != "":

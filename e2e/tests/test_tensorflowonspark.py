@@ -82,7 +82,7 @@ CHANGES = {
     "TFNode.DataFeed(ctx.mgr, False)": "ctx.get_data_feed(False)",
     "    from tensorflowonspark import TFCluster\n": "    import tfcluster\n",
     next(line for line in THEIRS.splitlines() if "TFCluster.run" in line): (
-        '    cluster = tfcluster.reserve(backend="spark", session="sc", chief=True, workers=args.cluster_size - 1)\n'
+        '    cluster = tfcluster.reserve(backend="spark", session=sc, chief=True, workers=args.cluster_size - 1)\n'
         "    cluster.start(main_fun, args)"
     ),
 }

@@ -13,11 +13,16 @@ import (
 )
 
 // same returns whether a cluster's request equals this one, ignoring how to wait and defaults
-// that depend on the name.
+// that depend on the name. A SparkSession is the same one if its name is, or if it is the same
+// object, which may be in several variables.
 func same(have, want *clusterpb.ReserveRequest) bool {
 	clean := func(r *clusterpb.ReserveRequest) *clusterpb.ReserveRequest {
 		r = proto.CloneOf(r)
 		r.TimeoutMillis, r.Owner, r.WorkingDir, r.TensorboardPython = 0, "", "", ""
+		delete(r.GetEngine(), engineIdentity)
+		if sameObject(have, want) {
+			delete(r.GetEngine(), engineSession)
+		}
 		if want.GetName() == "" {
 			r.Name = ""
 		}
@@ -27,6 +32,12 @@ func same(have, want *clusterpb.ReserveRequest) bool {
 		return r
 	}
 	return proto.Equal(clean(have), clean(want))
+}
+
+// sameObject returns whether two requests are for the same SparkSession of one process.
+func sameObject(have, want *clusterpb.ReserveRequest) bool {
+	of := have.GetEngine()[engineIdentity]
+	return of != "" && of == want.GetEngine()[engineIdentity]
 }
 
 // conduct returns a role without its resources.
@@ -45,6 +56,7 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 		}
 	}
 	add(have.GetBackend() != want.GetBackend(), "backend")
+	add(have.GetEngine()[engineSession] != want.GetEngine()[engineSession] && !sameObject(have, want), "session")
 	count := func(r *clusterpb.ReserveRequest) string { return cluster.Describe(r.GetRoles()) }
 	if count(have) != count(want) {
 		names = append(names, fmt.Sprintf("it has %s, asked for are %s", count(have), count(want)))

@@ -24,9 +24,10 @@ const (
 
 // Keys of a request for the notebook's own session, defined by cluster/spark.
 const (
-	engineSession = "session"
-	engineMaster  = "master"
-	engineHost    = "host"
+	engineSession  = "session"
+	engineIdentity = "session_identity"
+	engineMaster   = "master"
+	engineHost     = "host"
 )
 
 // sparkSession sets the SparkSession of the cluster: the notebook's if it has one and there is
@@ -45,9 +46,14 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		Found    bool   `json:"found"`
 		Host     string `json:"host"`
 		Unusable string `json:"unusable"` // the reason; "" if it is usable
+		Identity string `json:"identity"` // a name of the object, whatever variable it is in
 	}
 	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session",
 		map[string]any{"name": name, "asked": asked != ""}, &found)
+	what := "the notebook's SparkSession " + name
+	if name == found.Identity {
+		what = "the SparkSession given to reserve"
+	}
 	switch {
 	case errors.Is(err, bridge.ErrNoPython) && asked == "":
 		return nil // the command line has no variables
@@ -57,14 +63,17 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		return nil
 	case found.Unusable != "":
 		return &result.ClusterError{
-			Text: "the notebook's SparkSession " + name + " cannot be used: " + found.Unusable, Remedy: "make it again, then " +
-				inv.session.Say("reserve"), Code: 69,
+			Text: what + " cannot be used: " + found.Unusable, Remedy: "make it again, then " + inv.session.Say("reserve"),
+			Code: 69,
 		}
 	}
 	if err := inv.suitsSession(req); err != nil {
 		return err
 	}
 	req.Engine[engineSession] = name
+	if found.Identity != "" {
+		req.Engine[engineIdentity] = found.Identity
+	}
 	if found.Host != "" {
 		req.Engine[engineHost] = found.Host
 	}

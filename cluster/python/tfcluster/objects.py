@@ -6,6 +6,7 @@ import contextlib
 import keyword
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -144,10 +145,11 @@ class Objects:
                     f"--session: the notebook has no {name}: make a SparkSession first, or give --master"
                 ) from None
             return {"found": False}
+        identity = _identity(spark) if _is_session(spark) or _is_context(spark) else ""
         if not _is_session(spark):
             if not asked:
                 return {"found": False}
-            if not _is_context(spark):
+            if not identity:
                 raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}; name a SparkSession")
             spark = _session_of(spark)
         from tfcluster import spark_session
@@ -158,7 +160,7 @@ class Objects:
         if not unusable:
             with contextlib.suppress(Exception):
                 host = str(spark_session.setting(spark, "spark.driver.host", "") or "")
-        return {"found": True, "host": host, "unusable": unusable}
+        return {"found": True, "host": host, "unusable": unusable, "identity": identity}
 
     def do_spark_lend(self, name: str, socket: str) -> bool:
         """Connects the notebook's SparkSession to a cluster's driver."""
@@ -244,23 +246,67 @@ class Objects:
         return os.getcwd()
 
 
+def name_session(session: Any) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a session that reserve() is called with, and the object that a Python call gives by it.
+
+    The name of a SparkSession or a SparkContext is its own as long as it exists: a later call with the same
+    object means the same cluster, one with another object does not. A name of a variable stays as it is.
+    """
+    if isinstance(session, str):
+        return session, {}
+    if not _is_session(session) and not _is_context(session):
+        what = f"the class {session.__name__}" if isinstance(session, type) else _a(session)
+        raise UsageError(
+            f"reserve(session=…) got {what}: give a SparkSession, a SparkContext, or the name of a variable with one"
+        )
+    if why := _ended(session):
+        raise UsageError(
+            f"reserve(session=…): {why}: make it again and give the new one, or give master= for a session of the "
+            "cluster's own"
+        )
+    name = _identity(session)
+    return name, {name: session}
+
+
+def _ended(session: Any) -> str:
+    """Returns why a SparkSession or a SparkContext has ended; "" while it lives."""
+    from tfcluster import spark_session
+
+    if _is_context(session) and session._jsc is None:
+        return "the SparkContext was stopped"
+    why = spark_session.Session(_session_of(session)).ended()
+    return why.replace("SparkSession", "SparkContext") if _is_context(session) else why
+
+
+def _identity(session: Any) -> str:
+    """Returns a name that no other session has, in this process or another."""
+    name: str = vars(session).setdefault("_tfcluster_identity", f"session_{secrets.token_hex(4)}")
+    return name
+
+
 def _is_session(value: Any) -> bool:
-    kind = type(value)
-    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
+    return _is_pysparks(value, "SparkSession")
 
 
 def _is_context(value: Any) -> bool:
-    kind = type(value)
-    return kind.__name__ == "SparkContext" and kind.__module__.startswith("pyspark.")
+    return _is_pysparks(value, "SparkContext")
+
+
+def _is_pysparks(value: Any, name: str) -> bool:
+    """Reports whether a value is of pyspark's class of that name, or of one derived from it."""
+    return any(kind.__name__ == name and kind.__module__.startswith("pyspark.") for kind in type(value).__mro__)
 
 
 def _session_of(value: Any) -> Any:
-    """Returns the SparkSession of a SparkContext; a session as it is."""
+    """Returns the SparkSession of a SparkContext, always the same; a session as it is."""
     if not _is_context(value):
         return value
-    from pyspark.sql import SparkSession
+    made = vars(value).get("_tfcluster_session")
+    if made is None:
+        from pyspark.sql import SparkSession
 
-    return SparkSession(value)
+        made = vars(value).setdefault("_tfcluster_session", SparkSession(value))
+    return made
 
 
 def _bound(what: str, size: int, most: int) -> None:

@@ -369,6 +369,12 @@ def borrow(spark: Any, path: str) -> None:
     threading.Thread(target=_borrowed[path].run, name="tfcluster-spark", daemon=True).start()
 
 
+def borrowed(path: str) -> Any:
+    """Returns the notebook's session that a driver was given last; None if this process gave it none."""
+    host = _borrowed.get(path)
+    return None if host is None else host._session.spark
+
+
 def _end() -> None:
     while _borrowed:
         _borrowed.popitem()[1].end()

@@ -7,23 +7,26 @@ option takes a list, K=V takes a dict, a flag True.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfcluster import frontend, gate, objects
-from tfcluster.errors import ClusterError, UsageError, raised
+from tfcluster import engine_session, frontend, gate, objects
+from tfcluster.errors import UsageError
 from tfcluster.objects import Objects
 
 
-def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluster:
+def reserve(*, roles: Mapping[str, Any] | None = None, session: Any = None, **options: Any) -> Cluster:
     """Reserves executors and waits until all are ready; returns a running cluster with equal options at once.
 
     roles has options by role: {"worker": 4, "db": {"count": 1, "kind": "sidecar", "command": "serve"}}.
+    session is the SparkSession or SparkContext to run on, or the name of a variable that has it.
     """
-    return _command("reserve", {**_roles(roles or {}), **options})
+    given: dict[str, Any] = {}
+    if session is not None:
+        options["session"], given = objects.name_session(session)
+    return _command("reserve", {**_roles(roles or {}), **options}, given=given)
 
 
 def attach(name: str | None = None) -> Cluster:
@@ -147,8 +150,8 @@ class Cluster:
         return self._do("detach", {})
 
     def spark(self) -> Any:
-        """Returns the cluster's SparkSession: the notebook's own, or the driver's over Spark Connect."""
-        return _engine_session(self.name)
+        """Returns the cluster's SparkSession: the one it was reserved on, or the driver's over Spark Connect."""
+        return engine_session.of_cluster(self.name)
 
     def shutdown(self, *, force: bool = False) -> None:
         """Releases the cluster."""
@@ -372,23 +375,3 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
 def from_json(text: str) -> Any:
     """Returns the object for a value of Go, from its JSON."""
     return make(json.loads(text))
-
-
-def _engine_session(cluster: str) -> Any:
-    """Returns the SparkSession of a cluster on Spark."""
-    with contextlib.closing(gate.connect()) as conn:
-        conn.settimeout(60)
-        gate.send(conn, {"op": "engine", "cluster": cluster})
-        for message in gate.lines(conn):
-            if message.get("error"):
-                raise raised(message["error"])
-            found = message["value"]
-            if found.get("name"):
-                return frontend.user_namespace()[found["name"]]
-            from pyspark.sql import SparkSession
-
-            return SparkSession.builder.remote(found["remote"]).create()
-    raise ClusterError(
-        "the process tfcluster gate beside this notebook has ended; clusters keep running: run this again, or "
-        "restart the kernel"
-    )
