@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-//go:embed tfcluster/*.py
+//go:embed tfcluster/*.py tfcluster/*/*.py
 var sources embed.FS
 
 // Extract writes the embedded package below cacheDir, into a folder that is named by the content, and returns that

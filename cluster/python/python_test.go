@@ -1,6 +1,7 @@
 package python
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,11 +28,26 @@ func TestExtract(t *testing.T) {
 			t.Fatalf("Extract gave %q and %q", found[0], dir)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(found[0], "tfcluster", "__init__.py")); err != nil {
-		t.Errorf("the package is not whole: %v", err)
-	}
+	checkWhole(t, found[0])
 	left, err := filepath.Glob(filepath.Join(cache, ".python-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// checkWhole: all modules of the package are extracted, those of packages in it too.
+func checkWhole(t *testing.T, dir string) {
+	t.Helper()
+	modules := 0
+	err := filepath.WalkDir("tfcluster", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".py" {
+			return err
+		}
+		modules++
+		_, err = os.Stat(filepath.Join(dir, path))
+		return err
+	})
+	if err != nil || modules == 0 {
+		t.Errorf("the package is not whole: %d modules, %v", modules, err)
 	}
 }
