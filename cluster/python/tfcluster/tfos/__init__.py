@@ -1,0 +1,1 @@
+"""Modules with the interfaces of TensorFlowOnSpark's, for programs that were written for it."""
