@@ -102,5 +102,7 @@ def test_other_hosts() -> None:
     some = session(Executors())
     some.executors = lambda: {"node-1.example.org": 1, "node-2": 2, "10.9.8.7": 1}  # type: ignore[method-assign]
     assert some.other_hosts("node-1") == ["10.9.8.7", "node-2"]
+    some.conf = lambda key, default: "local[2]"  # type: ignore[method-assign]
+    assert some.other_hosts("node-1") == []
     some.connect = True
     assert some.other_hosts("node-1") == []

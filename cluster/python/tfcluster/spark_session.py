@@ -244,9 +244,9 @@ class Session:
         return waits
 
     def other_hosts(self, host: str) -> list[str]:
-        """Returns the hosts other than the given one that have executors; none on Spark Connect."""
+        """Returns the hosts other than the given one that have executors; none on Spark Connect and local masters."""
         names = spark_lost.names(host)
-        hosts = {} if self.connect else self.executors()
+        hosts = {} if self.connect or _in_driver(self.conf("spark.master", "")) else self.executors()
         return [other for other in sorted(hosts) if not spark_lost.same(names, spark_lost.names(other))]
 
     def lacks_executor(self) -> bool:
