@@ -1,0 +1,22 @@
+"""TensorFlowOnSpark's TFParallel: the same function on each executor, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tfcluster import values
+from tfcluster.tfos import TFCluster
+
+
+def run(sc: Any, map_fn: Callable[[Any, Any], Any], tf_args: Any, num_executors: int, use_barrier: bool = True) -> None:
+    """Runs map_fn(tf_args, ctx) on num_executors executors and waits for all; raises RunFailed if one fails.
+
+    The tasks know nothing of each other but ctx.worker_num and ctx.num_workers. use_barrier has no meaning: all have
+    their slots before the first begins.
+    """
+    TFCluster._check(sc, TFCluster.InputMode.TENSORFLOW, False, False)
+    options = {"backend": "spark", "session": sc, "workers": num_executors, "framework": "none"}
+    with values.reserve(**options) as cluster:
+        cluster.start(TFCluster._main_fun(map_fn, TFCluster._place(sc)), tf_args)
+        cluster.wait()
