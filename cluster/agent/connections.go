@@ -42,14 +42,16 @@ func connect(cfg *clusterpb.AgentConfig, address *resolver) (c connections, err 
 	if c.main, err = dial(cfg, address, mainAlive); err != nil {
 		return c, err
 	}
-	if c.services, err = dial(cfg, address, servicesAlive); err != nil {
+	if c.services, err = dial(cfg, address, servicesAlive, grpc.WaitForReady(true)); err != nil {
 		c.close()
 	}
 	return c, err
 }
 
-// dial returns a connection to the driver, which is opened at the first call.
-func dial(cfg *clusterpb.AgentConfig, address *resolver, alive keepalive.ClientParameters) (*grpc.ClientConn, error) {
+// dial returns a connection to the driver, which is opened at the first call. calls are options of every call.
+func dial(cfg *clusterpb.AgentConfig, address *resolver, alive keepalive.ClientParameters,
+	calls ...grpc.CallOption,
+) (*grpc.ClientConn, error) {
 	secure, err := identityTLS(cfg.GetIdentity())
 	if err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver, alive keepalive.ClientP
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(alive),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(
+			append(calls, grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))...),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster's driver at %s: %w", cfg.GetDriver().GetCoordinator(), err)

@@ -34,8 +34,8 @@ type handler interface {
 // link keeps one Join stream to the coordinator at a time.
 type link struct {
 	client  clusterpb.CoordinatorClient
-	feeds   clusterpb.FeedsClient  // of the same connection
-	groups  clusterpb.GroupsClient // of the same connection
+	feeds   clusterpb.FeedsClient  // of the connection that outlives cuts
+	groups  clusterpb.GroupsClient // of the same as feeds
 	handler handler
 	logs    *tasklog.Shipper
 	log     *slog.Logger

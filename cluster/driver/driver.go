@@ -258,6 +258,9 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 	return s.Save()
 }
 
+// leastAlive is how long an executor or a client may be stopped at least without losing its connection.
+const leastAlive = 5 * time.Second
+
 // serve runs the cluster until it ends, then removes its state.
 func (d *driver) serve(ctx context.Context) error {
 	tlsConfig, err := d.authority.ServerTLS()
@@ -276,7 +279,7 @@ func (d *driver) serve(ctx context.Context) error {
 		grpc.Creds(&handshakeCredentials{credentials.NewTLS(tlsConfig), pending, d.coord.Feeds().Produce}),
 		grpc.ConnectionTimeout(handshake.Timeout),
 		// Heartbeats tell which executor is lost. A cut that its tasks outlive must not end their feeds and groups.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: d.coord.OrphanGrace()}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: max(leastAlive, d.coord.OrphanGrace())}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)...)
 	d.register(agents, clients)
