@@ -2,6 +2,8 @@ package runfiles
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -83,23 +85,22 @@ func (s *Sender) states(found map[string]seenVersion, before map[string]*stateFi
 
 // complete reports whether the checkpoints that a state file names were found, or are at the driver.
 func (s *Sender) complete(state *stateFile, found map[string]seenVersion) bool {
-	there := func(prefix string) bool {
-		for name := range found {
-			if strings.HasPrefix(name, prefix+".") {
-				return true
-			}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(found)), maps.Keys(s.sent))
+	return !slices.ContainsFunc(state.names, func(prefix string) bool { return !isComplete(prefix, names) })
+}
+
+// isComplete reports whether a checkpoint is among files: with its index, which TensorFlow writes last and removes
+// first, or in a form that has none.
+func isComplete(prefix string, files []string) bool {
+	some := false
+	for _, name := range files {
+		if name == prefix+".index" {
+			return true
 		}
-		for name := range s.sent {
-			if strings.HasPrefix(name, prefix+".") {
-				return true
-			}
+		if ofCheckpoint(name, prefix) {
+			return slices.Contains(files, prefix+".index")
 		}
-		return false
+		some = some || strings.HasPrefix(name, prefix+".")
 	}
-	for _, prefix := range state.names {
-		if !there(prefix) {
-			return false
-		}
-	}
-	return true
+	return some
 }

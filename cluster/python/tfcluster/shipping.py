@@ -7,6 +7,7 @@ read from disk at each start.
 
 from __future__ import annotations
 
+import inspect
 import ast
 import builtins
 import dis
@@ -180,7 +181,8 @@ def modules_of_function(
     roots = [beside, root] if beside else [root]
     found = Collector([place for top in roots for place in (top, *_below(sys.path, top))], *roots)
     names: set[str] = set()
-    for value in [function, *captured(function).values()]:
+    # What a wrapper wraps is the user's, with imports in its body.
+    for value in [function, inspect.unwrap(function), *captured(function).values()]:
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         if not isinstance(name, str):
             name = type(value).__module__

@@ -64,7 +64,10 @@ def feature_bytes(kind: str, values: Sequence[Any] | Any) -> bytes:
         with np.errstate(over="ignore"):  # a double that is too large becomes infinite, as in protocol buffers
             packed = np.asarray(values, "<f4").tobytes()
     elif kind == INT64:
-        packed = _packed_varints(np.asarray(values, np.int64))
+        numbers = np.asarray(values)
+        if numbers.size and numbers.dtype.kind not in "biu":
+            raise ValueError(f"a feature of integers cannot hold values of the type {numbers.dtype}")
+        packed = _packed_varints(numbers.astype(np.int64))
     elif not kind:
         return b""
     else:

@@ -58,6 +58,8 @@ def read_records(file: BinaryIO, name: str = "") -> Iterator[bytes]:
 
 def framed(record: bytes | bytearray | memoryview) -> bytes:
     """Returns a record as it stands in a file."""
+    if isinstance(record, memoryview):
+        record = record.cast("B")  # its length is then that in bytes
     length = len(record).to_bytes(8, "little")
     return b"".join((length, struct.pack(_SUM, _masked(length)), record, struct.pack(_SUM, _masked(record))))
 
