@@ -12,8 +12,17 @@ import (
 	"sync"
 )
 
-//go:embed tfcluster/*.py tfcluster/*/*.py
+//go:embed tfcluster/*.py tfcluster/*/*.py tfcluster/*/*/*/*.py
 var sources embed.FS
+
+// TensorFlowOnSpark returns a folder with the package tensorflowonspark, whose modules are those of tfcluster.tfos.
+func TensorFlowOnSpark() fs.FS {
+	site, err := fs.Sub(sources, "tfcluster/tfos/site")
+	if err != nil {
+		panic(err) // the files are in this program
+	}
+	return site
+}
 
 // Extract writes the embedded package below cacheDir, into a folder that is named by the content, and returns that
 // folder for PYTHONPATH. It writes to another folder and renames it, so that processes may call Extract at the same

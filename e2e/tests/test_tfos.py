@@ -18,6 +18,7 @@ from pyspark import SparkConf, SparkContext
 from tfcluster.tfos import TFCluster, TFNode, TFParallel
 
 def sums(args, ctx):
+    from tensorflowonspark import TFNode  # which no Python here has: the task finds it
     feed, total, n = TFNode.DataFeed(ctx.mgr), 0, 0
     while not feed.should_stop():
         for record in feed.next_batch(10):

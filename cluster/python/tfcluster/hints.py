@@ -28,6 +28,16 @@ def missing_file(error: BaseException, notebook: str, started_in: str, host: str
     )
 
 
+def missing_module(error: BaseException | None) -> str:
+    """Returns advice about a module that tfcluster can install; "" if that is not the cause."""
+    if not isinstance(error, ModuleNotFoundError) or error.name != "tensorflowonspark":
+        return ""
+    return (
+        "tfcluster has TensorFlowOnSpark's modules under this name, too: run tfcluster install --tensorflowonspark, "
+        "with the options that installed this kernel, if there were any; or import them from tfcluster.tfos"
+    )
+
+
 _ON_PURPOSE = (RuntimeError, OSError, ValueError)  # this package raises them about its callers
 
 

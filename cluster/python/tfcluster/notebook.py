@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import frontend, gate, panel, values
+from tfcluster import frontend, gate, hints, panel, values
 from tfcluster.objects import Objects
 
 _ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
@@ -34,6 +34,7 @@ def load(shell: Any) -> None:
     shell.set_hook("complete_command", _complete, re_key=r"([^%=]*=\s*)?%{1,2}tfcluster")
     if _transform not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_transform)
+    shell.events.register("post_run_cell", _hint)
     if not ours:
         _serve_plain_kernel(shell)
         panel.register(shell)
@@ -50,6 +51,8 @@ def unload(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("tfcluster", None)
     if _transform in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.remove(_transform)
+    with contextlib.suppress(ValueError):  # it was not loaded
+        shell.events.unregister("post_run_cell", _hint)
     panel.unregister(shell)
     gate.stop()
     frontend.use(None)
@@ -90,6 +93,12 @@ def _transform(lines: list[str]) -> list[str]:
         else:
             out.append(text + " #\n")
     return out
+
+
+def _hint(result: Any) -> None:
+    """Shows below a cell's traceback how to get a module that it misses."""
+    if hint := hints.missing_module(result.error_in_exec):
+        print(hint, file=sys.stderr)
 
 
 def _complete(_shell_again: Any, event: Any) -> list[str]:

@@ -50,6 +50,7 @@ from tfcluster.manifest import Manifest
 from tfcluster.modules import unpack
 from tfcluster.stacks import Stacks
 from tfcluster.stopping import Stopper
+from tfcluster.tfos import alias
 
 MAX_PICKLED_RESULT = 3 << 20  # bytes; limited by a message to the coordinator
 MAX_JSON_RESULT = 1 << 19
@@ -168,6 +169,7 @@ class Task:
             unpack(modules, folder)
             sys.path.insert(0, folder)
             self.manifest.modules(folder)
+        alias.install()
         context.set_current(self.context)
         self._adapt()
 

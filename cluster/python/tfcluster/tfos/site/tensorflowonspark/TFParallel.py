@@ -1,0 +1,3 @@
+"""tfcluster.tfos.TFParallel under TensorFlowOnSpark's name."""
+
+from tfcluster.tfos.TFParallel import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""tfcluster.tfos.TFSparkNode under TensorFlowOnSpark's name."""
+
+from tfcluster.tfos.TFSparkNode import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""TensorFlowOnSpark's names for the modules of tfcluster.tfos: see tfcluster install --tensorflowonspark."""

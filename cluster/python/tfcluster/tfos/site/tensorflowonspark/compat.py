@@ -1,0 +1,3 @@
+"""tfcluster.tfos.compat under TensorFlowOnSpark's name."""
+
+from tfcluster.tfos.compat import *  # noqa: F403
