@@ -18,7 +18,8 @@ import (
 
 const installUsage = "usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] " +
 	`[--tensorboard-python PATH]
-       tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH]
+                         [--tensorflowonspark]
+       tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH] [--tensorflowonspark]
 
 For a Jupyter without pip, or in another environment than this program: pip install
 tfcluster does the same for its own. There, install without an option removes what
@@ -35,6 +36,9 @@ jupyter-server-proxy, and installs the Python package tfcluster for the interpre
   --tensorboard-python PATH
                          has tensorboard, preferably without TensorFlow: it starts
                          sooner and takes less memory (default: that of --python)
+  --tensorflowonspark    also the package tensorflowonspark, for programs with its imports:
+                         its modules are those of tfcluster.tfos. uninstall removes it, with
+                         this option it alone
 `
 
 // target describes where install and uninstall work.
@@ -43,6 +47,9 @@ type target struct {
 	python      string
 	tensorboard string
 	packages    string          // the folder for the Python package
+	names       bool            // the package tensorflowonspark, too
+	namesDir    string          // the folder for it
+	real        realPackage     // of that name
 	chosen      bool            // by an option
 	options     map[string]bool // those of the command line
 }
@@ -55,6 +62,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	sysPrefix := flags.Bool("sys-prefix", false, "")
 	t := &target{options: map[string]bool{}}
 	flags.StringVar(&t.python, "python", "", "")
+	flags.BoolVar(&t.names, "tensorflowonspark", false, "")
 	flags.StringVar(&t.tensorboard, "tensorboard-python", os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), "")
 	if err := flags.Parse(args); err != nil {
 		return nil, flagError(verb, err)
@@ -107,6 +115,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 		}
 		t.packages = facts.UserSite
 	}
+	t.namesDir, t.real = t.namesFolder(facts), facts.TensorFlowOnSpark
 	return t, nil
 }
 
@@ -126,12 +135,17 @@ func flagError(verb string, err error) error {
 type pythonFacts struct {
 	Executable, Prefix, Purelib, UserSite string
 	IPykernel                             bool
+	TensorFlowOnSpark                     realPackage
 }
 
-const factsScript = `import json, site, sys, sysconfig, importlib.util as u
+const factsScript = `import json, site, sys, sysconfig, importlib.metadata as m, importlib.util as u
+spec = u.find_spec("tensorflowonspark")
+found = [*(spec.submodule_search_locations or []), spec.origin] if spec else [""]
+names = {"Package": found[0], "Distribution": "".join([str(d.locate_file("")) for d in
+  m.distributions(name="tensorflowonspark")][:1])}
 print(json.dumps({"Executable": sys.executable, "Prefix": sys.prefix, "Purelib": sysconfig.get_path("purelib"),
   "UserSite": site.getusersitepackages() if sys.prefix == sys.base_prefix else sysconfig.get_path("purelib"),
-  "IPykernel": u.find_spec("ipykernel") is not None}))`
+  "IPykernel": u.find_spec("ipykernel") is not None, "TensorFlowOnSpark": names}))`
 
 func inspectPython(interpreter string) (*pythonFacts, error) {
 	out, err := pythonCommand(interpreter, factsScript).Output()
@@ -171,10 +185,14 @@ func runSetup(verb string, args []string) int {
 
 // uninstall removes the files that install wrote.
 func uninstall(t *target) error {
-	if t.jupyter.FromWheel() {
-		return errors.Join(t.jupyter.RemoveWritten(), errFromWheel(t.jupyter.Prefix()))
+	names := removeNames(t.namesDir)
+	if t.names {
+		return names
 	}
-	err := t.jupyter.Uninstall()
+	if t.jupyter.FromWheel() {
+		return errors.Join(names, t.jupyter.RemoveWritten(), errFromWheel(t.jupyter.Prefix()))
+	}
+	err := errors.Join(names, t.jupyter.Uninstall())
 	if t.packages != "" {
 		err = errors.Join(err, removePackage(t.packages))
 	}
@@ -196,14 +214,23 @@ func install(t *target) error {
 				"or give an absolute path", t.tensorboard, err)
 		}
 	}
-	if w := ofWheel(binary); w != nil && (!t.chosen || verbs.SameFolder(t.jupyter.Data, w.jupyter.Data)) {
-		if err := w.refuse(t); err != nil {
-			return err
-		}
-		return w.tidy(t.packages)
+	w := ofWheel(binary)
+	own := w != nil && (!t.chosen || verbs.SameFolder(t.jupyter.Data, w.jupyter.Data))
+	if own {
+		err = w.refuse(t)
+	} else if t.jupyter.FromWheel() {
+		err = errFromWheel(t.jupyter.Prefix())
 	}
-	if t.jupyter.FromWheel() {
-		return errFromWheel(t.jupyter.Prefix())
+	if err == nil && t.names {
+		if err = t.refuseNames(); err == nil {
+			err = installNames(t.namesDir)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case own:
+		return w.tidy(t.packages)
 	}
 	env := map[string]string{}
 	if t.tensorboard != "" {
