@@ -279,7 +279,9 @@ func (d *driver) serve(ctx context.Context) error {
 		grpc.Creds(&handshakeCredentials{credentials.NewTLS(tlsConfig), pending, d.coord.Feeds().Produce}),
 		grpc.ConnectionTimeout(handshake.Timeout),
 		// Heartbeats tell which executor is lost. A cut that its tasks outlive must not end their feeds and groups.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: max(leastAlive, d.coord.OrphanGrace())}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 5 * time.Second, Timeout: max(leastAlive, d.coord.OrphanGrace()),
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)...)
 	d.register(agents, clients)

@@ -55,7 +55,7 @@ func TestStateFilesOfAMoment(t *testing.T) {
 			e.write(state, "model_checkpoint_path: \"ckpt-2\"\n")
 		}, whole},
 		"half removed before it was sent": {false, func(e *executor) { e.remove(index) }, nil},
-		"removed before it was sent": {false, func(e *executor) { e.remove(data); e.remove(index) }, nil},
+		"removed before it was sent":      {false, func(e *executor) { e.remove(data); e.remove(index) }, nil},
 		"rewritten in place": {true, func(e *executor) {
 			e.remove(data)
 			e.remove(index)

@@ -62,8 +62,11 @@ for call in (lambda: cluster.train(records, 1), cluster.shutdown):
     except Exception as e:
         print("raised", type(e).__name__, "no good record" in str(e))
 
-cluster = TFCluster.run(sc, sums, [], 2, 0, input_mode=SPARK)
-cluster.shutdown()  # nothing was fed
+one = TFCluster.run(sc, sums, [], 1, 0, input_mode=SPARK)
+other = TFCluster.run(sc, sums, [], 1, 0, input_mode=SPARK, master_node="master")
+other.train(records, 1)
+one.shutdown()  # nothing was fed
+other.shutdown()
 TFParallel.run(sc, lambda args, ctx: print("parallel", ctx.worker_num, ctx.num_workers, args, flush=True), "a", 2)
 TFCluster.run(sc, fails, None, 2, 0, input_mode=SPARK).train(records, 1)
 """
@@ -79,9 +82,10 @@ def test_script(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     )
     said = done.stdout
     summed = [line.split("summed ")[1].split() for line in said.splitlines() if "summed " in line]
-    assert sum(int(n) for n, *_ in summed) == 3000, said + done.stderr
-    assert sum(int(total) for _, total, _ in summed) == 3 * 999 * 500, said
-    assert len(summed) == 4 and all(argv == "True" for *_, argv in summed), said
+    assert sum(int(n) for n, *_ in summed) == 4000, said + done.stderr
+    assert sum(int(total) for _, total, _ in summed) == 4 * 999 * 500, said
+    assert len(summed) == 4, said
+    assert all(argv == "True" for *_, argv in summed), said
     for words in (
         "info [('worker', 0), ('worker', 1)]",
         "squared True",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import linecache
 import os
@@ -27,6 +28,19 @@ def names_of(archive: bytes) -> list[str]:
         return []
     with zipfile.ZipFile(io.BytesIO(archive)) as z:
         return z.namelist()
+
+
+def test_wrapped_functions(project: Path) -> None:
+    """A wrapper takes along what the function that it wraps imports in its body."""
+
+    def wrapped() -> None:
+        import helper  # noqa: F401
+
+    @functools.wraps(wrapped)
+    def wrapper() -> None:
+        wrapped()
+
+    assert "helper.py" in names_of(shipping.modules_of_function(wrapper, str(project)))
 
 
 @pytest.fixture

@@ -35,13 +35,15 @@ class Feed:
         self.results += results
 
 
-def context(role: str, index: int, feed: Any = None, **spec: int) -> TFSparkNode.TFNodeContext:
+def context(
+    role: str, index: int, feed: Any = None, shape: dict[str, Any] | None = None, **spec: int
+) -> TFSparkNode.TFNodeContext:
     """The context of a task of a cluster of these roles."""
     addresses = {name: [f"h:{n}" for n in range(count)] for name, count in spec.items()}
     ctx = SimpleNamespace(
         job_name=role, task_index=index, cluster_spec=addresses, get_data_feed=lambda train_mode: feed, log_dir="/logs"
     )
-    return TFSparkNode.TFNodeContext.of(ctx, "hdfs://nn:8020", "/home/ana")
+    return TFSparkNode.TFNodeContext.of(ctx, "hdfs://nn:8020", "/home/ana", **(shape or {}))
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -66,20 +68,29 @@ def test_input_mapping() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "index", "spec", "number", "workers"),
+    ("role", "index", "spec", "shape", "number", "workers"),
     [
-        ("ps", 1, {"ps": 2, "chief": 1, "worker": 2}, 1, 3),
-        ("chief", 0, {"ps": 2, "chief": 1, "worker": 2}, 2, 3),
-        ("worker", 1, {"ps": 2, "chief": 1, "worker": 2}, 4, 3),
-        ("worker", 0, {"master": 1, "worker": 1}, 1, 2),
-        ("worker", 2, {"worker": 3}, 2, 3),
+        ("ps", 1, {"ps": 2, "chief": 1, "worker": 2}, {}, 1, 3),
+        ("chief", 0, {"ps": 2, "chief": 1, "worker": 2}, {}, 2, 3),
+        ("worker", 1, {"ps": 2, "chief": 1, "worker": 2}, {}, 4, 3),
+        ("worker", 2, {"worker": 3}, {}, 2, 3),
+        ("evaluator", 0, {"ps": 1, "worker": 2}, {"evaluator": True}, 1, 2),
+        ("worker", 0, {"ps": 1, "worker": 2}, {"evaluator": True}, 2, 2),
+        ("worker", 1, {"ps": 1, "worker": 2}, {"evaluator": True}, 3, 2),
+        ("worker", 0, {"chief": 1, "worker": 1}, {"master": "master"}, 1, 2),
     ],
 )
-def test_numbers(role: str, index: int, spec: dict[str, int], number: int, workers: int) -> None:
-    """Tasks are numbered in the order ps, chief or master, workers; ps are no workers."""
-    ctx = context(role, index, **spec)
+def test_numbers(role: str, index: int, spec: dict[str, int], shape: dict[str, Any], number: int, workers: int) -> None:
+    """Tasks are numbered in the order ps, chief or master, evaluator, workers; ps are no workers."""
+    ctx = context(role, index, shape=shape, **spec)
     assert (ctx.worker_num, ctx.executor_id, ctx.num_workers) == (number, number, workers)
     assert ctx.log_dir == "/logs"  # what TensorFlowOnSpark does not have
+
+
+def test_master() -> None:
+    """A chief that the program calls master is called so in its role and in the cluster's."""
+    ctx = context("chief", 0, shape={"master": "master"}, chief=1, worker=1)
+    assert (ctx.job_name, sorted(ctx.cluster_spec)) == ("master", ["master", "worker"])
 
 
 @pytest.mark.parametrize(
@@ -104,13 +115,14 @@ def test_hdfs_path(default: str, path: str, found: str) -> None:
     [
         ({"sc": object()}, "needs a SparkContext, which Spark Connect does not have"),
         ({"num_executors": 1, "num_ps": 1}, "num_executors=1 is too few for num_ps=1"),
+        ({"master_node": "boss"}, "TensorFlow knows this task as chief or master"),
         ({"driver_ps_nodes": True}, "parameter servers run on executors here"),
         ({"eval_node": True, "input_mode": TFCluster.InputMode.SPARK}, "the evaluator gets no records"),
     ],
 )
 def test_refusals(given: dict[str, Any], words: str) -> None:
     """What cannot mean the same is refused before anything is reserved, with what to do."""
-    asked = {"sc": SimpleNamespace(_jsc=None), "num_executors": 2, "num_ps": 0, **given}
+    asked = {"sc": SimpleNamespace(_jsc=None, parallelize=None), "num_executors": 2, "num_ps": 0, **given}
     with pytest.raises(UsageError, match=words):
         TFCluster.run(map_fun=print, tf_args=None, **asked)
 

@@ -63,3 +63,13 @@ class Screen:
             sys.stdout.write(text)
         self._pending.clear()
         sys.stdout.flush()
+
+
+class Nowhere(Screen):
+    """The output of a command of which only the value is wanted."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Shows nothing."""
+
+    def display(self, id: str, data: Mapping[str, Any], metadata: Mapping[str, Any], update: bool) -> None:
+        """Shows nothing."""

@@ -7,10 +7,10 @@ read from disk at each start.
 
 from __future__ import annotations
 
-import inspect
 import ast
 import builtins
 import dis
+import inspect
 import io
 import linecache
 import operator

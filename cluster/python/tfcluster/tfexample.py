@@ -67,6 +67,8 @@ def feature_bytes(kind: str, values: Sequence[Any] | Any) -> bytes:
         numbers = np.asarray(values)
         if numbers.size and numbers.dtype.kind not in "biu":
             raise ValueError(f"a feature of integers cannot hold values of the type {numbers.dtype}")
+        if numbers.size and numbers.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"a feature of integers cannot hold {numbers.max()}: it has 64 bits with a sign")
         packed = _packed_varints(numbers.astype(np.int64))
     elif not kind:
         return b""

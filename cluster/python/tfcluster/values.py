@@ -100,6 +100,10 @@ class Cluster:
         """
         return self._do("inference", options, _data(data), **_given(data))
 
+    def look(self) -> Any:
+        """Returns what `status --json` prints, and shows nothing."""
+        return _command("status", {"cluster": self.name}, screen=frontend.Nowhere())
+
     def status(self, **options: Any) -> Any:
         """Shows the cluster and its run; returns what `status --json` prints."""
         return self._do("status", options)
@@ -317,7 +321,11 @@ def _given(data: Any) -> dict[str, Any]:
 
 
 def _command(
-    verb: str, options: Mapping[str, Any], words: Iterable[Any] = (), given: Mapping[str, Any] | None = None
+    verb: str,
+    options: Mapping[str, Any],
+    words: Iterable[Any] = (),
+    given: Mapping[str, Any] | None = None,
+    screen: frontend.Screen | None = None,
 ) -> Any:
     argv = [verb, *_argv(options)]
     positional = [str(w) for w in words]
@@ -327,7 +335,7 @@ def _command(
         )
     namespace = frontend.user_namespace()
     request = {"op": "verb", "argv": [*argv, *positional]}
-    return shown(gate.command(request, Objects(namespace, given=given), frontend.Screen()))
+    return shown(gate.command(request, Objects(namespace, given=given), screen or frontend.Screen()))
 
 
 def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import os
 import pickle
+import secrets
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from tfcluster import values
 from tfcluster.errors import ClusterError, UsageError
 
 _EPOCHS = 10  # of train with num_epochs=0
-_POLL = 0.1  # seconds between two looks at a run
+_POLL = 0.2  # seconds between two looks at a run
 
 
 class InputMode:
@@ -48,37 +48,59 @@ def run(
     have no meaning here: records travel by the feed, and TensorFlow shares the port that is held for it. Raises
     RunFailed if map_fun fails before all tasks have entered it.
     """
-    _check(sc, input_mode, driver_ps_nodes, eval_node)
+    _check(sc, input_mode, driver_ps_nodes, eval_node, master_node)
+    if tensorboard:
+        warnings.warn(
+            "tensorboard=True: TFCluster.run starts none: run `tensorboard --logdir` on log_dir, or in a notebook "
+            "%tfcluster tensorboard",
+            stacklevel=2,
+        )
     workers = num_executors - num_ps - bool(master_node) - bool(eval_node)
     if workers < (0 if master_node else 1):
         raise UsageError(
             f"num_executors={num_executors} is too few for num_ps={num_ps}, master_node={master_node!r} and "
             f"eval_node={eval_node}: TFCluster.run needs a worker or a chief besides these"
         )
-    roles: dict[str, Any] = {"worker": workers, "ps": num_ps, "evaluator": bool(eval_node)}
-    if master_node:
-        roles[master_node] = 1
+    roles = {"worker": workers, "ps": num_ps, "evaluator": bool(eval_node), "chief": bool(master_node)}
     cluster = values.reserve(
         backend="spark",
+        name=new_name(),
         session=sc,
-        roles={role: count for role, count in roles.items() if count},
+        roles={role: count for role, count in roles.items() if count or role == "worker"},
         reserve_timeout=f"{reservation_timeout}s",
     )
     try:
-        cluster.start(_main_fun(map_fun, _place(sc)), tf_args)
+        cluster.start(main_fun_of(map_fun, {**_place(sc), "master": master_node, "evaluator": eval_node}), tf_args)
     except BaseException:
         cluster.shutdown(force=True)
         raise
     return TFCluster(sc, cluster, input_mode)
 
 
-def _check(sc: Any, input_mode: int, driver_ps_nodes: bool, eval_node: bool) -> None:
-    """Raises UsageError for what has no meaning here, or together."""
-    if not hasattr(sc, "_jsc") and not hasattr(getattr(sc, "sparkContext", None), "_jsc"):
+def new_name() -> str:
+    """Returns a name for a cluster: each call of run has one of its own."""
+    return f"tfos-{secrets.token_hex(4)}"
+
+
+def context_of(spark: Any) -> Any:
+    """Returns the SparkContext of a session, or itself; raises UsageError if there is none."""
+    try:
+        found = spark if hasattr(spark, "_jsc") and hasattr(spark, "parallelize") else spark.sparkContext
+    except Exception:  # each version of Spark Connect has its own
+        found = None
+    if found is None or not hasattr(found, "_jsc"):
         raise UsageError(
             "TFCluster.run needs a SparkContext, which Spark Connect does not have: make the session with "
             ".master(…), or use tfcluster.reserve(session=spark) and Cluster.train(df)"
         )
+    return found
+
+
+def _check(sc: Any, input_mode: int, driver_ps_nodes: bool, eval_node: bool, master_node: str | None) -> None:
+    """Raises UsageError for what has no meaning here, or together."""
+    context_of(sc)
+    if master_node not in (None, "", "chief", "master"):
+        raise UsageError(f"master_node={master_node!r}: TensorFlow knows this task as chief or master: name it so")
     if driver_ps_nodes:
         raise UsageError(
             "driver_ps_nodes=True: parameter servers run on executors here, not in the driver: leave it out, and raise "
@@ -88,16 +110,14 @@ def _check(sc: Any, input_mode: int, driver_ps_nodes: bool, eval_node: bool) -> 
         raise UsageError("eval_node=True needs input_mode=InputMode.TENSORFLOW: the evaluator gets no records")
 
 
-def _place(sc: Any) -> tuple[str, str]:
+def _place(sc: Any) -> dict[str, Any]:
     """Returns the file system and the folder to which relative paths of the program belong."""
-    default = "file://"
-    if (context := getattr(sc, "_jsc", None)) is not None:
-        default = context.hadoopConfiguration().get("fs.defaultFS")
-    return default.replace("file:///", "file://"), os.getcwd()
+    default = context_of(sc)._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    return {"default_fs": default.replace("file:///", "file://"), "working_dir": os.getcwd()}
 
 
-def _main_fun(map_fun: Callable[[Any, Any], Any], place: tuple[str, str]) -> Callable[[Any, Any], Any]:
-    """Returns main_fun, which gives map_fun a context with TensorFlowOnSpark's names."""
+def main_fun_of(map_fun: Callable[[Any, Any], Any], shape: dict[str, Any]) -> Callable[[Any, Any], Any]:
+    """Returns main_fun, which gives map_fun a context with TensorFlowOnSpark's names: see TFNodeContext.of."""
 
     @functools.wraps(map_fun)
     def main_fun(args: Any, ctx: Any) -> None:
@@ -107,7 +127,7 @@ def _main_fun(map_fun: Callable[[Any, Any], Any], place: tuple[str, str]) -> Cal
 
         if isinstance(args, list):
             sys.argv = args
-        map_fun(args, TFNodeContext.of(ctx, *place))
+        map_fun(args, TFNodeContext.of(ctx, **shape))
 
     return main_fun
 
@@ -124,15 +144,15 @@ class TFCluster:
     def cluster_info(self) -> list[dict[str, Any]]:
         """Returns a dict for each task: executor_id, host, job_name, task_index."""
         found = []
-        for executor in self._status()["executors"]:
+        for executor in self.cluster.look()["executors"]:
             job, _, index = str(executor.get("task", "")).partition(":")
             place = {"executor_id": int(executor["id"]), "host": executor.get("host", "")}
             found.append({**place, "job_name": job, "task_index": int(index or 0)})
         return found
 
-    def _status(self) -> Any:
-        with contextlib.redirect_stdout(io.StringIO()):  # the verb also shows it
-            return self.cluster.status()
+    def _runs(self) -> bool:
+        """Reports whether map_fun runs on some task."""
+        return bool(self.cluster.look()["run"]["state"] == "running")
 
     def _feeds(self, call: str) -> None:
         if self.input_mode != InputMode.SPARK:
@@ -149,7 +169,7 @@ class TFCluster:
         """
         self._feeds("train")
         if hasattr(dataRDD, "foreachRDD"):
-            dataRDD.foreachRDD(lambda rdd: self._train(rdd, 1))
+            dataRDD.foreachRDD(lambda rdd: self._train(rdd, 1) if self._runs() else None)
         else:
             self._train(dataRDD, num_epochs or _EPOCHS)
 
@@ -165,20 +185,24 @@ class TFCluster:
         from pyspark.sql import SparkSession
 
         session = SparkSession.builder.getOrCreate()
-        records = session.createDataFrame(dataRDD.map(_row), "record binary")
-        found = self.cluster.inference(records, columns="record")
-        return found.select("prediction").rdd.map(_unpickled)
+        # Functions of this module would be pickled by reference, and Spark's executors have no package tfcluster.
+        rows = dataRDD.map(lambda record: (bytearray(pickle.dumps(record)),))
+        found = self.cluster.inference(session.createDataFrame(rows, "record binary"), columns="record")
+        return found.select("prediction").rdd.map(lambda row: pickle.loads(row[0]))
 
     def shutdown(self, ssc: Any = None, grace_secs: int = 0, timeout: int = 259200) -> None:
         """Ends the feed, waits for map_fun on all tasks and releases the executors; raises RunFailed if one failed.
 
-        With ssc, a StreamingContext, its batches end first. grace_secs has no meaning: the tasks are waited for.
+        With ssc, a StreamingContext, it first waits for the end of the stream, and ends it when map_fun has ended, as
+        after feed.terminate(); an error of a batch is raised. grace_secs has no meaning: the tasks are waited for.
         timeout limits the wait for the end of the feed, in seconds; -1: none. It never stops the SparkContext, and
         never ends the process.
         """
         try:
             if ssc is not None:
-                ssc.stop(stopSparkContext=False, stopGraceFully=True)
+                while not ssc.awaitTerminationOrTimeout(1):
+                    if not self._runs():
+                        ssc.stop(stopSparkContext=False, stopGraceFully=True)
             if self.input_mode == InputMode.SPARK:
                 self._end_feed(timeout)
             self.cluster.wait()
@@ -190,7 +214,7 @@ class TFCluster:
         import numpy as np
 
         until = time.monotonic() + timeout
-        while (run := self._status()["run"])["state"] == "running":
+        while (run := self.cluster.look()["run"])["state"] == "running":
             if run["wants_data"]:
                 self.cluster.train(np.array([], dtype=object))
                 return
@@ -204,14 +228,6 @@ class TFCluster:
     def tensorboard_url(self) -> str | None:
         """Returns None: a script has no page for TensorBoard; run `tensorboard --logdir` on Run.log_dir."""
         return None
-
-
-def _row(record: Any) -> tuple[bytearray]:
-    return (bytearray(pickle.dumps(record)),)
-
-
-def _unpickled(row: Any) -> Any:
-    return pickle.loads(row[0])
 
 
 __all__ = ["ClusterError", "InputMode", "TFCluster", "run"]

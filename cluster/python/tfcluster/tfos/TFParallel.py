@@ -15,8 +15,9 @@ def run(sc: Any, map_fn: Callable[[Any, Any], Any], tf_args: Any, num_executors:
     The tasks know nothing of each other but ctx.worker_num and ctx.num_workers. use_barrier has no meaning: all have
     their slots before the first begins.
     """
-    TFCluster._check(sc, TFCluster.InputMode.TENSORFLOW, False, False)
-    options = {"backend": "spark", "session": sc, "workers": num_executors, "framework": "none"}
+    TFCluster.context_of(sc)
+    name = TFCluster.new_name()
+    options = {"backend": "spark", "session": sc, "workers": num_executors, "framework": "none", "name": name}
     with values.reserve(**options) as cluster:
-        cluster.start(TFCluster._main_fun(map_fn, TFCluster._place(sc)), tf_args)
+        cluster.start(TFCluster.main_fun_of(map_fn, TFCluster._place(sc)), tf_args)
         cluster.wait()

@@ -39,13 +39,23 @@ class TFNodeContext:
         self._ctx: Any = None
 
     @classmethod
-    def of(cls, ctx: Any, default_fs: str, working_dir: str) -> TFNodeContext:
-        """Returns the context of a task of tfcluster."""
-        order = ["ps", "chief", "master", "evaluator", "worker"]
-        spec = ctx.cluster_spec
-        before = sum(len(spec.get(role, ())) for role in order[: order.index(ctx.job_name)] if role != "evaluator")
-        before += ctx.job_name == "worker" and "evaluator" in spec
-        made = cls(before + ctx.task_index, ctx.job_name, ctx.task_index, spec, default_fs, working_dir, Manager(ctx))
+    def of(
+        cls, ctx: Any, default_fs: str, working_dir: str, master: str | None = None, evaluator: bool = False
+    ) -> TFNodeContext:
+        """Returns the context of a task of tfcluster, whose chief is called master if that is asked for.
+
+        evaluator tells whether the cluster has one: it is in no cluster_spec.
+        """
+        spec, job = dict(ctx.cluster_spec), ctx.job_name
+        if master == "master":
+            job = "master" if job == "chief" else job
+            spec = {"master" if role == "chief" else role: addresses for role, addresses in spec.items()}
+        before = 0
+        for role in ("ps", "chief", "master", "evaluator", "worker"):
+            if role == job:
+                break
+            before += int(evaluator) if role == "evaluator" else len(spec.get(role, ()))
+        made = cls(before + ctx.task_index, job, ctx.task_index, spec, default_fs, working_dir, Manager(ctx))
         made._ctx = ctx
         return made
 
