@@ -20,9 +20,9 @@ const settling = 20 * time.Second
 // returns the time from the verdict to the first task's entry.
 func (s *site) restart() time.Duration {
 	s.t.Helper()
-	lost := workers[0]
 	j := s.run(sleeps, "--framework", "none", "--heartbeat-timeout", "8s", "--max-restarts", "1")
-	task := j.working(lost)
+	lost := j.host("worker:0")
+	j.working(lost)
 	before := strings.Count(j.String(), " is on ")
 	s.down(lost)
 	j.sees(": all tasks start again")
@@ -37,7 +37,7 @@ func (s *site) restart() time.Duration {
 	s.t.Logf("the first task entered %.1f s after the verdict", took.Seconds())
 	code := j.ends()
 	s.Up(lost)
-	if code != 0 || !silent(task, lost).MatchString(j.String()) {
+	if code != 0 || !silent("worker:[01]", lost).MatchString(j.String()) { // both may be there on a busy engine
 		s.t.Errorf("exit code %d:\n%s", code, j)
 	}
 	s.checkLeft()
