@@ -84,8 +84,6 @@ func (s *site) configure(host, jars string) {
 			"yarn.scheduler.capacity.root.queues": "default", "yarn.scheduler.capacity.root.default.capacity": "100",
 			"yarn.scheduler.capacity.maximum-am-resource-percent":    "0.8",
 			"yarn.scheduler.capacity.root.default.user-limit-factor": "10",
-			// Opportunities of a node's heartbeats, which come ten times as often here as by default.
-			"yarn.scheduler.capacity.node-locality-delay": "400",
 		},
 	}
 	folder := s.Path(host, hadoopConf)

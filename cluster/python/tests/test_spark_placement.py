@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tfcluster import spark_calls, spark_placement
+from tfcluster import spark_calls, spark_lost, spark_placement
 
 
 @pytest.mark.parametrize(
@@ -45,11 +46,11 @@ class Starting:
 
     def executors(self) -> dict[str, int]:
         """Returns the hosts of the executors that have registered."""
-        return {host: 1 for host, at in self.comes.items() if at <= self.now}
+        return dict(Counter(name[0] for name, at in self.comes.items() if at <= self.now))
 
     def slots_each(self, gpus: int) -> int:
         """Returns the slots of an executor."""
-        return 2
+        return int(self.set.get("slots", "2"))
 
     def statusStore(self) -> Any:  # noqa: N802 - the names of Spark
         """Returns the executors as Spark lists them."""
@@ -79,6 +80,7 @@ class Starting:
         ),
         ({"a": 0, "b": 2}, {"spark.master": "yarn", "spark.dynamicAllocation.enabled": "true"}, False, ["a", "a"], 1),
         ({"a": 0, "b": 1}, {"spark.master": "yarn"}, True, ["a", "a"], 0),
+        ({"a1": 0, "b1": 0, "a2": 1}, {"spark.executor.instances": "3", "slots": "1"}, True, ["a", "a"], 1),
         ({"a": 0}, {"spark.master": "local[2]"}, False, ["a", "a"], 0),
         ({"a": 0}, {"spark.master": "local-cluster[1,2,512]"}, False, ["a", "a"], 0),
     ],
@@ -94,6 +96,7 @@ def test_choose(
     """Agents wait for a new session's executors rather than share a host, as long as others may come."""
     session = Starting({host: 1000 + at for host, at in comes.items()}, conf)
     monkeypatch.setattr(spark_placement, "time", session)
+    monkeypatch.setattr(spark_lost, "names", lambda host: {host})  # no lookup
     order = {"agents": [{}, {}], "gpus": 0, "pack": pack}
     while (found := spark_placement.choose(session, order))[1]:
         session.now += 0.05

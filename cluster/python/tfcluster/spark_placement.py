@@ -82,16 +82,18 @@ def prefer(n: int, free: Mapping[str, int], placed: Mapping[str, int], pack: boo
 def choose(session: Any, order: Mapping[str, Any]) -> tuple[list[str], float]:
     """Returns the preferred host of each agent of an order, and for how many seconds other executors may come.
 
-    The executors of a new session register one after the other. Only where agents would share a host is it worth to
-    wait for others: until Spark has as many as its settings ask for, or if they leave that open for a moment after the
-    newest.
+    The executors of a new session register one after the other. Only where agents would share a host, or with pack
+    would not, is it worth to wait for others: until Spark has as many as its settings ask for, or if they leave that
+    open for a moment after the newest.
     """
     executors, asked, gpus = session.executors(), _asked(session), order["gpus"]
     n = sum(executors.values())
     free, placed = _counts(order, executors, session.slots_each(gpus) or session.most_tasks(gpus) // max(1, n))
-    chosen = prefer(len(order["agents"]), free, placed, order.get("pack", False))
-    apart = "" not in chosen and len(set(chosen)) == len(chosen) and not any(placed[host] for host in chosen)
-    if apart or order.get("pack", False) or 0 < asked <= n:
+    pack = order.get("pack", False)
+    chosen = prefer(len(order["agents"]), free, placed, pack)
+    together = len({*chosen, *(host for host in placed if placed[host])}) == 1
+    apart = len(set(chosen)) == len(chosen) and not any(placed.get(host) for host in chosen)
+    if "" not in chosen and (together if pack else apart) or 0 < asked <= n:
         return chosen, 0.0
     limit = session._sc._jsc.sc().conf().getTimeAsMs("spark.locality.wait", "3s") / 1000
     age = time.time() - _newest(session._sc)
