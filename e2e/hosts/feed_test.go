@@ -2,7 +2,8 @@ package hosts
 
 import "strings"
 
-// feeds is a function of a notebook that reads what it is fed, slowly if it is told to, and predicts the double of it.
+// feeds defines main_fun, which reads its feed and returns the sum of x. With args.predict it gives 2x as the result of
+// each record; args.pause is the pause after each batch, in seconds.
 const feeds = `
 def main_fun(args, ctx):
     import socket, time
