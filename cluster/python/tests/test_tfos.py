@@ -12,13 +12,15 @@ import pytest
 from tfcluster.errors import UsageError
 from tfcluster.tfos import TFCluster, TFNode, TFSparkNode
 
+MARK = b"the mark"
+
 
 class Feed:
     """A feed of pickled records, as TFCluster feeds them: rows in inference."""
 
     def __init__(self, records: list[Any], rows: bool) -> None:
-        pickled = [pickle.dumps(record) for record in records]
-        self.left: list[Any] = [(p,) for p in pickled] if rows else list(pickled)
+        packed = [MARK + pickle.dumps(record) for record in records]
+        self.left: list[Any] = [(p,) for p in packed] if rows else list(packed)
         self.results: list[Any] = []
 
     def next_batch(self, n: int) -> list[Any]:
@@ -43,7 +45,7 @@ def context(
     ctx = SimpleNamespace(
         job_name=role, task_index=index, cluster_spec=addresses, get_data_feed=lambda train_mode: feed, log_dir="/logs"
     )
-    return TFSparkNode.TFNodeContext.of(ctx, "hdfs://nn:8020", "/home/ana", **(shape or {}))
+    return TFSparkNode.TFNodeContext.of(ctx, MARK, "hdfs://nn:8020", "/home/ana", **(shape or {}))
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -57,7 +59,16 @@ def test_records_as_they_were(rows: bool) -> None:
     assert reader.next_batch(3) == records[3:]
     assert reader.should_stop() and reader.done_feeding
     reader.batch_results([None, ("a", 1)])
-    assert [pickle.loads(result) for result in feed.results] == [None, ("a", 1)]
+    assert [pickle.loads(result.removeprefix(MARK)) for result in feed.results] == [None, ("a", 1)]
+
+
+def test_other_data_is_not_unpickled() -> None:
+    """Bytes of other data, which may be hostile pickles, and rows of columns are handed on as they are."""
+    feed = Feed([], False)
+    hostile = pickle.dumps(pytest.fail)
+    feed.left = [hostile, (hostile,), (1, 2), (3,)]
+    reader = TFNode.DataFeed(context("worker", 0, feed, worker=1).mgr)
+    assert reader.next_batch(4) == [hostile, (hostile,), (1, 2), (3,)]
 
 
 def test_input_mapping() -> None:

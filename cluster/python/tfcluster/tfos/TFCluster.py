@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
 import secrets
 import time
 import warnings
@@ -13,6 +12,7 @@ from typing import Any
 
 from tfcluster import values
 from tfcluster.errors import ClusterError, UsageError
+from tfcluster.tfos import pickled
 
 _EPOCHS = 10  # of train with num_epochs=0
 _POLL = 0.2  # seconds between two looks at a run
@@ -69,12 +69,14 @@ def run(
         roles={role: count for role, count in roles.items() if count or role == "worker"},
         reserve_timeout=f"{reservation_timeout}s",
     )
+    mark = secrets.token_bytes(16)
+    shape = {**_place(sc), "mark": mark, "master": master_node, "evaluator": eval_node}
     try:
-        cluster.start(main_fun_of(map_fun, {**_place(sc), "master": master_node, "evaluator": eval_node}), tf_args)
+        cluster.start(main_fun_of(map_fun, shape), tf_args)
     except BaseException:
         cluster.shutdown(force=True)
         raise
-    return TFCluster(sc, cluster, input_mode)
+    return TFCluster(sc, cluster, input_mode, mark)
 
 
 def new_name() -> str:
@@ -135,10 +137,11 @@ def main_fun_of(map_fun: Callable[[Any, Any], Any], shape: dict[str, Any]) -> Ca
 class TFCluster:
     """A cluster on which map_fun runs. Its tasks' errors are raised by the call that comes next."""
 
-    def __init__(self, sc: Any, cluster: values.Cluster, input_mode: int) -> None:
+    def __init__(self, sc: Any, cluster: values.Cluster, input_mode: int, mark: bytes) -> None:
         self.sc = sc
         self.input_mode = input_mode
         self.cluster = cluster  # of tfcluster, for its verbs: status, logs, why
+        self._mark = mark  # of its records
 
     @property
     def cluster_info(self) -> list[dict[str, Any]]:
@@ -164,8 +167,8 @@ class TFCluster:
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: int = 600, qname: str = "input") -> None:
         """Feeds the records of an RDD, or of each RDD of a DStream, to the workers; returns when all are fed.
 
-        num_epochs=0 means 10, as in TensorFlowOnSpark. It may be called often. feed_timeout has no meaning: a
-        program that is slow is waited for, one that ends is reported at once. qname must be "input".
+        num_epochs=0 means 10, as in TensorFlowOnSpark. It may be called often. feed_timeout and qname have no meaning:
+        a program that is slow is waited for, one that ends is reported at once.
         """
         self._feeds("train")
         if hasattr(dataRDD, "foreachRDD"):
@@ -174,7 +177,7 @@ class TFCluster:
             self._train(dataRDD, num_epochs or _EPOCHS)
 
     def _train(self, rdd: Any, epochs: int) -> None:
-        self.cluster.train(rdd.map(pickle.dumps), epochs=epochs, more=True)
+        self.cluster.train(rdd.map(pickled.packer(self._mark)), epochs=epochs, more=True)
 
     def inference(self, dataRDD: Any, feed_timeout: int = 600, qname: str = "input") -> Any:
         """Feeds the records of an RDD and returns an RDD with one result for each, in order within partitions.
@@ -185,10 +188,10 @@ class TFCluster:
         from pyspark.sql import SparkSession
 
         session = SparkSession.builder.getOrCreate()
-        # Functions of this module would be pickled by reference, and Spark's executors have no package tfcluster.
-        rows = dataRDD.map(lambda record: (bytearray(pickle.dumps(record)),))
+        pack, unpack = pickled.packer(self._mark), pickled.unpacker(self._mark)
+        rows = dataRDD.map(lambda record: (bytearray(pack(record)),))
         found = self.cluster.inference(session.createDataFrame(rows, "record binary"), columns="record")
-        return found.select("prediction").rdd.map(lambda row: pickle.loads(row[0]))
+        return found.select("prediction").rdd.map(lambda row: unpack(row[0]))
 
     def shutdown(self, ssc: Any = None, grace_secs: int = 0, timeout: int = 259200) -> None:
         """Ends the feed, waits for map_fun on all tasks and releases the executors; raises RunFailed if one failed.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tfcluster.tfos import pickled
 
 _SCHEMES = ("adl://", "file://", "hdfs://", "oss://", "s3://", "s3a://", "s3n://", "swift://", "viewfs://", "wasb://")
 
@@ -54,6 +55,7 @@ class DataFeed:
         input_mapping: Mapping[str, str] | None = None,
     ) -> None:
         self._feed = mgr.ctx.get_data_feed(train_mode)
+        self._pack, self._unpack = pickled.packer(mgr.mark), pickled.unpacker(mgr.mark)
         self._tensors = [tensor for _, tensor in sorted(input_mapping.items())] if input_mapping is not None else None
         self.train_mode = train_mode
 
@@ -64,9 +66,7 @@ class DataFeed:
 
     def next_batch(self, batch_size: int) -> Any:
         """Returns the next records."""
-        read = self._feed.next_batch(batch_size)
-        # TFCluster feeds pickled records: a value each in train, a row of one column in inference.
-        records = [pickle.loads(record[0] if isinstance(record, tuple) else record) for record in read]
+        records = [self._unpack(record) for record in self._feed.next_batch(batch_size)]
         if self._tensors is None:
             return records
         return {tensor: [record[n] for record in records] for n, tensor in enumerate(self._tensors)}
@@ -77,7 +77,7 @@ class DataFeed:
 
     def batch_results(self, results: Sequence[Any]) -> None:
         """Gives the results of a batch in inference."""
-        self._feed.batch_results([pickle.dumps(result) for result in results])
+        self._feed.batch_results([self._pack(result) for result in results])
 
     def terminate(self) -> None:
         """Ends the reading: the source stops as soon as no worker reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -19,5 +20,5 @@ def run(sc: Any, map_fn: Callable[[Any, Any], Any], tf_args: Any, num_executors:
     name = TFCluster.new_name()
     options = {"backend": "spark", "session": sc, "workers": num_executors, "framework": "none", "name": name}
     with values.reserve(**options) as cluster:
-        cluster.start(TFCluster.main_fun_of(map_fn, TFCluster._place(sc)), tf_args)
+        cluster.start(TFCluster.main_fun_of(map_fn, {**TFCluster._place(sc), "mark": secrets.token_bytes(16)}), tf_args)
         cluster.wait()

@@ -40,11 +40,17 @@ class TFNodeContext:
 
     @classmethod
     def of(
-        cls, ctx: Any, default_fs: str, working_dir: str, master: str | None = None, evaluator: bool = False
+        cls,
+        ctx: Any,
+        mark: bytes,
+        default_fs: str,
+        working_dir: str,
+        master: str | None = None,
+        evaluator: bool = False,
     ) -> TFNodeContext:
         """Returns the context of a task of tfcluster, whose chief is called master if that is asked for.
 
-        evaluator tells whether the cluster has one: it is in no cluster_spec.
+        mark is that of its records: see pickled. evaluator tells whether the cluster has one: it is in no cluster_spec.
         """
         spec, job = dict(ctx.cluster_spec), ctx.job_name
         if master == "master":
@@ -55,7 +61,7 @@ class TFNodeContext:
             if role == job:
                 break
             before += int(evaluator) if role == "evaluator" else len(spec.get(role, ()))
-        made = cls(before + ctx.task_index, job, ctx.task_index, spec, default_fs, working_dir, Manager(ctx))
+        made = cls(before + ctx.task_index, job, ctx.task_index, spec, default_fs, working_dir, Manager(ctx, mark))
         made._ctx = ctx
         return made
 
@@ -83,8 +89,9 @@ class TFNodeContext:
 class Manager:
     """What programs use of TensorFlowOnSpark's TFManager: the key-value pairs of a task, and its feed."""
 
-    def __init__(self, ctx: Any) -> None:
+    def __init__(self, ctx: Any, mark: bytes) -> None:
         self.ctx = ctx
+        self.mark = mark
         self._values: dict[str, Any] = {"state": "running"}
 
     def get(self, key: str) -> Any:
