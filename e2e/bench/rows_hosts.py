@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-
 from measure import Figure, Options, median, spread
-from rows_yarn import ROOT, go_environment, needs_hadoop
-from workplace import DEADLINE, BenchError, Missing, Workplace
+from rows_yarn import go_samples
+from workplace import Workplace
 
 ROW = 21
 # Seconds after which the engine itself gives a host up, by its defaults: spark.network.timeout, and
@@ -18,23 +15,8 @@ BAR = 30.0
 
 def hosts(place: Workplace, options: Options) -> list[Figure]:
     """Seconds from the verdict to the first task's entry on another host, on four hosts of namespaces."""
-    needs_hadoop()
     options.say("hosts: Spark and Hadoop start")
-    command = ["go", "test", "-v", "-run", "^$", "-bench", "BenchmarkRestart", "-benchtime", f"{options.times(5, 2)}x"]
-    done = subprocess.run(
-        [*command, "./e2e/hosts"],
-        env=go_environment(place),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=10 * DEADLINE,
-    )
-    lines = [line for line in done.stdout.splitlines() if "samples {" in line]
-    if "skipped: " in done.stdout:
-        raise Missing(done.stdout.partition("skipped: ")[2].splitlines()[0])
-    if done.returncode or not lines:
-        raise BenchError(f"on several hosts: {(done.stdout + done.stderr).strip()[-1000:]}")
-    took = json.loads(lines[-1].partition("samples ")[2])
+    took = go_samples(place, "BenchmarkRestart", "./e2e/hosts", options.times(5, 2))
     return [
         Figure(
             ROW,

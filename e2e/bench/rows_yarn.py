@@ -19,38 +19,35 @@ TONY = {"client": 8.77, "submit": 6.64, "pss": 559}
 
 def submit(place: Workplace, options: Options) -> list[Figure]:
     """From a submission to three processes, and the memory of driver and agents."""
-    needs_hadoop()
     options.say("YARN: Hadoop starts")
-    command = ["go", "test", "-run", "^$", "-bench", "BenchmarkSubmit", "-benchtime", f"{options.times(5, 2)}x"]
-    done = subprocess.run(
-        [*command, "./cluster/yarn"],
-        env=go_environment(place),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=5 * DEADLINE,
-    )
-    lines = [line for line in done.stdout.splitlines() if "samples {" in line]
-    if done.returncode or not lines:
-        raise BenchError(f"on YARN: {(done.stdout + done.stderr).strip()[-1000:]}")
-    said = json.loads(lines[-1].partition("samples ")[2])
+    said = go_samples(place, "BenchmarkSubmit", "./cluster/yarn", options.times(5, 2))
     return [figure for way, bar in (("unmanaged", 0.4), ("managed", 0.5)) for figure in rows(way, bar, said[way])]
 
 
-def needs_hadoop() -> None:
-    """Raises Missing without Hadoop's jars and Go."""
+def go_samples(place: Workplace, benchmark: str, package: str, times: int) -> dict[str, Any]:
+    """Returns what a benchmark of Go prints as its samples; it needs Hadoop."""
     if not (ROOT / ".hadoop").exists():
         raise Missing("Hadoop's jars are missing (make hadoop)")
     if not shutil.which("go"):
         raise Missing("go is missing")
-
-
-def go_environment(place: Workplace) -> dict[str, str]:
-    """Returns the environment of Go's tests, with the caches of this machine: the home of the workplace is empty."""
-    caches = {
+    caches = {  # the home of the workplace is empty
         name: subprocess.check_output(["go", "env", name], text=True).strip() for name in ("GOCACHE", "GOMODCACHE")
     }
-    return {**place.env, **caches, "TFCLUSTER_TEST_PYTHON": place.python}
+    done = subprocess.run(
+        ["go", "test", "-v", "-run", "^$", "-bench", benchmark, "-benchtime", f"{times}x", package],
+        env={**place.env, **caches, "TFCLUSTER_TEST_PYTHON": place.python},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=10 * DEADLINE,
+    )
+    lines = [line for line in done.stdout.splitlines() if "samples {" in line]
+    if "skipped: " in done.stdout:
+        raise Missing(done.stdout.partition("skipped: ")[2].splitlines()[0])
+    if done.returncode or not lines:
+        raise BenchError(f"{benchmark}: {(done.stdout + done.stderr).strip()[-1000:]}")
+    said: dict[str, Any] = json.loads(lines[-1].partition("samples ")[2])
+    return said
 
 
 def rows(way: str, bar: float, said: dict[str, Any]) -> list[Figure]:
