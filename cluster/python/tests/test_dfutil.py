@@ -30,6 +30,16 @@ _QUIET = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
+_HIDES = """
+import sys
+
+class Hides:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tfcluster":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hides())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +47,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A Spark whose Python workers do not find tfcluster."""
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONPATH")
+        (folder / "sitecustomize.py").write_text(_HIDES)  # make demo installs tfcluster for this Python
+        patch.setenv("PYTHONPATH", str(folder))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.chdir(folder)
         builder = SparkSession.builder.master("local[2]").config("spark.local.dir", str(folder))
@@ -79,9 +90,11 @@ def test_executors_have_no_tfcluster(spark: Any) -> None:
     """Otherwise the other tests would prove little."""
 
     def finds(_: Any) -> bool:
-        import importlib.util
-
-        return importlib.util.find_spec("tfcluster") is not None
+        try:
+            import tfcluster  # noqa: F401
+        except ModuleNotFoundError:
+            return False
+        return True
 
     assert spark.sparkContext.parallelize([1], 1).map(finds).collect() == [False]
 
